@@ -93,7 +93,7 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "path is 3; expected the path of a folder": lambda _: FolderSource(3),  # type: ignore[arg-type]
     "queue_url is 3; expected a URL": lambda _: SqsSource(3),  # type: ignore[arg-type]
     "no source 'x'; existing sources: none": lambda s: SourceControl(s.db, "x").pause(),
-    "no source 'y'; existing sources: none": lambda s: SourceControl(s.db, "y").selected(partitions=["0"]),
+    "no source 'y'; existing sources: none": lambda s: SourceControl(s.db, "y").rejected_places(partitions=["0"]),
     "messages is None; expected a list of messages, such": lambda _: run(None),  # type: ignore[arg-type]
     "acount is None; .* existing fields: account, revision": lambda _: messages_of(
         [{"account": "a", "revision": 1}], group="acount", order="revision"

@@ -1479,7 +1479,7 @@ async def test_nothing_is_left_running_when_there_is_no_work() -> None:
     await settle()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert not broker._workers
-    assert broker._latest is None
+    assert broker._latest_worker is None
     assert not broker._scheduler._busy
     reference = weakref.ref(broker)
     del broker

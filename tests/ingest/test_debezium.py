@@ -14,7 +14,7 @@ from inturn.database import Database
 from inturn.ingest import DebeziumMapping, Ingest, MappingError, Webhook
 from inturn.ingest.config import MappingTable
 from inturn.ingest.debezium import position_of, sequence_of
-from inturn.ingest.webhooks import prepared
+from inturn.ingest.webhooks import prepare_command
 
 POSTGRES = json.loads(
     """{"before":{"id":1},"after":{"id":1,"first_name":"Anne Marie"},"source":{"connector":"postgresql","name":
@@ -248,7 +248,7 @@ def test_d1_through_the_host_the_queue_and_the_worker(db: Database) -> None:
 
 def test_a_webhook_carries_events_with_the_senders_id(db: Database) -> None:
     hook = Webhook(name="cdc", queue="cdc", signature="none", mapping=DebeziumMapping(group="account", id="headers.id"))
-    db.writer.run(prepared([hook]))
+    db.writer.run(prepare_command([hook]))
     for _ in range(2):
         db.writer.run(hook.command({"Id": "m1"}, json.dumps(D1[0]).encode(), 0))
     assert db.writer.run(hook.command({}, json.dumps(D1[0]).encode(), 0)) == "rejected"

@@ -99,7 +99,7 @@ def test_a_file_that_is_away_for_a_while_or_has_no_table_yet_is_waited_for(db: D
 def stored(db: Database, incarnation: str) -> None:
     control = SourceControl(db, "app")
     row = control.partitions()[0]._replace(incarnation=incarnation)
-    control._do(lambda store, _now_ms: store.sources.save("app", row))
+    control._transact(lambda store, _now_ms: store.sources.save("app", row))
 
 
 def caught_up(db: Database, path: Path) -> int:
@@ -161,4 +161,4 @@ def test_rows_are_of_the_file_that_was_opened(tmp_path: Path) -> None:
     source.close("outbox")
     source.open("outbox", None)
     assert [each.position for each in source.poll(10, 0)] == [1, 2, 3]
-    source.shut()
+    source.shutdown()

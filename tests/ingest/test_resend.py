@@ -18,7 +18,7 @@ from inturn.database import Database
 from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, MappingError, MessageMapping, SourceControl, SourceRecord, UnreadableHeader
 from inturn.ingest import limits as source_limits
-from inturn.ingest.rejections import rejected_record, restored
+from inturn.ingest.rejections import rejected_record, restore
 from inturn.store.sources import RejectedRecord
 from inturn.store.sql.sources import SqlSources
 from waiting import DEADLINE_S
@@ -84,7 +84,7 @@ def test_records_that_can_be_mapped_now_are_sent_in_order_and_the_others_stay_wi
     mended = rejecting(db, body(1), b"{", body(2), b'{"account": "a"}', body(3, "b"))
     control = SourceControl(db, "bank")
     told: list[int] = []
-    assert control.resend(mended.intake, advance=told.append) == (3, 0, 0, 0, 2)
+    assert control.resend(mended.intake, on_progress=told.append) == (3, 0, 0, 0, 2)
     assert sum(told) == 5
     assert sent(db) == [("a", 1), ("a", 2), ("b", 3)]
     assert [(each.number, each.reason.split(";")[0].split(":")[0]) for each in control.rejected()] == [
@@ -106,7 +106,7 @@ def test_records_are_selected_by_number_and_by_partition(db: Database) -> None:
     assert control.resend(mended.intake, numbers=[numbers["p", "1"], numbers["q", "1"]], partitions=["p"]).sent == 1
     assert control.resend(mended.intake, partitions=["q"]).sent == 1
     assert sent(db) == [("b", 2), ("a", 1), ("b", 1)]
-    assert [each.partition for each in control.selected()] == ["p"]
+    assert [each.partition for each in control.rejected_places()] == ["p"]
     with pytest.raises(InputError, match="'bank'"):
         SourceControl(db, "shop").resend(mended.intake)
 
@@ -114,12 +114,12 @@ def test_records_are_selected_by_number_and_by_partition(db: Database) -> None:
 def test_purged_records_are_gone_and_their_numbers_are_never_given_again(db: Database) -> None:
     mended = rejecting(db, body(1), body(2), body(3))
     control = SourceControl(db, "bank")
-    last = [each.number for each in control.selected()][-1]
+    last = [each.number for each in control.rejected_places()][-1]
     assert control.purge(numbers=[last]) == 1
     assert control.purge() == 2
     assert control.rejected_total() == (0, 0)
     rejecting(db, *[body(number) for number in range(1, 5)])
-    assert [each.number for each in control.selected()] == [last + 1]
+    assert [each.number for each in control.rejected_places()] == [last + 1]
     assert control.resend(mended.intake).sent == 1
 
 
@@ -192,10 +192,10 @@ def test_batches_are_bounded_by_number_and_by_size(db: Database, monkeypatch: py
     monkeypatch.setattr(source_limits, "INGEST_RECORDS", 16)
     told: list[int] = []
     control = SourceControl(db, "bank")
-    assert control.resend(mended.intake, numbers=range(1, 21), advance=told.append).sent == 20
+    assert control.resend(mended.intake, numbers=range(1, 21), on_progress=told.append).sent == 20
     assert told == [16, 4]
     monkeypatch.setattr(source_limits, "RESEND_BYTES", 500)
-    assert control.resend(mended.intake, advance=told.append).sent == 20
+    assert control.resend(mended.intake, on_progress=told.append).sent == 20
     assert max(told[2:]) == 3
     assert sent(db) == [("a", number) for number in range(40)]
 
@@ -249,7 +249,7 @@ def test_a_record_is_kept_as_it_came() -> None:
         "bad": UnreadableHeader(b"\x01", "no date is"),
     }
     record = SourceRecord("p", {"at": [1, "x"]}, b"\xfe", b"\xff", headers, 1_234)
-    found = restored(rejected_record(record, "why"))
+    found = restore(rejected_record(record, "why"))
     assert found == record
     assert {name: type(each) for name, each in found.headers.items()} == {
         "t": str,

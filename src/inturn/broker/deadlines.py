@@ -39,11 +39,11 @@ class Deadlines:
     waiting. So the clean-up has a constant cost for each. The heap holds only weak references.
 
     Args:
-        refuse: called with a waiter whose deadline has passed. On return the waiter must have no place, and ``left``
-            must have been called for it.
+        refuse: called with a waiter whose deadline has passed. On return the waiter must have no place, and
+            ``count_departure`` must have been called for it.
     """
 
-    __slots__ = ("_heap", "_numbers", "_refuse", "_stale", "_timer", "_timer_at")
+    __slots__ = ("_heap", "_numbers", "_refuse", "_stale", "_timer", "_timer_deadline")
 
     def __init__(self, refuse: Callable[[SlotWaiter[Any]], object]) -> None:
         self._refuse = refuse
@@ -51,12 +51,12 @@ class Deadlines:
         self._numbers = count()  # of equal deadlines the older one is first
         self._stale = 0  # number in the heap that have finished waiting
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer_deadline = 0.0
 
     def add(self, loop: asyncio.AbstractEventLoop, waiter: SlotWaiter[Any], deadline: float) -> None:
         """Refuse a waiter at this time of the loop, in seconds, if it still waits then."""
         heapq.heappush(self._heap, (deadline, next(self._numbers), weakref.ref(waiter)))
-        if self._timer is None or deadline < self._timer_at:
+        if self._timer is None or deadline < self._timer_deadline:
             self._set_timer(loop, deadline)
 
     def count_departure(self) -> None:
@@ -75,10 +75,10 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
-    def _set_timer(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = loop.call_at(at, self._on_timer, loop), at
+        self._timer, self._timer_deadline = loop.call_at(deadline, self._on_timer, loop), deadline
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None

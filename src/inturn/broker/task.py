@@ -68,21 +68,21 @@ class Task(SlotWaiter[T]):
     the task did not get its slot. Errors that are never retrieved are not logged.
     """
 
-    __slots__ = ("_args", "_context", "_function", "_holds", "_keeps", "_worker")
+    __slots__ = ("_args", "_context", "_function", "_holds", "_keeps_slot", "_worker")
     _context: contextvars.Context | None  # these three are cleared when it begins
     _function: Callable[..., Awaitable[T]] | None
     _args: tuple[Any, ...]
-    _keeps: bool  # whether to keep the slot after a result
+    _keeps_slot: bool  # whether to keep the slot after a result
     _holds: bool  # whether it has its result and keeps the slot
     _worker: "asyncio.Task[None] | None"  # while it runs
 
-    def is_lost(self) -> bool:
+    def never_ran(self) -> bool:
         """Return whether it ended without its slot, or was cancelled."""
         return self.cancelled() or (self.done() and self._function is not None)
 
     def ack(self) -> None:
         """Free the slot that ``hold=True`` keeps, once the task has ended. A second call does nothing."""
-        self._keeps = False
+        self._keeps_slot = False
         if self._holds:
             self._holds = False
             self._broker._release(self.group)
@@ -113,13 +113,13 @@ class Task(SlotWaiter[T]):
         except BaseException as error:  # noqa: BLE001 - any error is raised where the task is awaited
             self._end(error)
         else:
-            return self._go_on(context, coroutine, awaited)
+            return self._resume(context, coroutine, awaited)
         finally:
             del self  # a kept error keeps this frame, which must not keep the task alive
         return None
 
     @types.coroutine
-    def _go_on(
+    def _resume(
         self, context: contextvars.Context, coroutine: Coroutine[Any, Any, T], awaited: Any
     ) -> Generator[Any, Any, None]:
         """Run the rest of the task, each step in its context."""
@@ -142,7 +142,7 @@ class Task(SlotWaiter[T]):
     def _succeed(self, result: T) -> None:
         self._worker = None
         self.set_result(result)
-        self._holds = self._keeps
+        self._holds = self._keeps_slot
 
     def _end(self, error: BaseException) -> None:
         self._worker = None
@@ -188,12 +188,12 @@ class BrokerWorker(asyncio.Task[None]):
         return super().cancel(msg)
 
 
-def needs_worker(one: Place | Posted) -> bool:
+def needs_worker(entry: Place | Posted) -> bool:
     """Return whether one needs a worker; a caller is only resumed."""
-    return one[2] is not None or isinstance(one[1], Task)
+    return entry[2] is not None or isinstance(entry[1], Task)
 
 
-def complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
+def report_error(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
     """Report an error of a posted task to the loop, but raise it if it ends the worker or the loop."""
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error

@@ -4,7 +4,7 @@ with inturn.open("shop.db") as db:
     Ingest(FolderSource("events/"), db.queue("payments"), MessageMapping(group="body.account"), name="events").run()
 """
 
-from inturn.ingest.control import SourceControl, rejecting_names, source_names
+from inturn.ingest.control import SourceControl, names_with_rejections, source_names
 from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.host import Ingest, IngestCounts
 from inturn.ingest.intake import IntakeRule
@@ -41,6 +41,6 @@ __all__ = [
     "UnreadableHeader",
     "Webhook",
     "WebhookApp",
-    "rejecting_names",
+    "names_with_rejections",
     "source_names",
 ]

@@ -28,7 +28,7 @@ from inturn.ingest.mapping import (
     check_attributes,
     decoded,
     name_of,
-    reader,
+    path_reader,
     with_attributes,
 )
 from inturn.ingest.source import SourceRecord
@@ -45,13 +45,13 @@ An ``scn`` alone is not sufficient: one transaction may change a row several tim
 """
 
 _CHANGES: Final = frozenset("cudr")
-_OTHERS: Final = {
+_OTHER_OPERATIONS: Final = {
     "t": "a truncate event (op t) is not a change of a row",
     "m": "a logical message (op m) is not a change of a row",
 }
-_ADDED: Final = "__"
+_ADDED_PREFIX: Final = "__"
 """The prefix of the fields that a flattened event has besides the fields of its row."""
-_OF_SOURCE: Final = "source_"
+_SOURCE_PREFIX: Final = "source_"
 _TABLE: Final = ("db", "schema", "table", "collection")
 _TEXT: Final = "__debezium_unavailable_value"
 _UNAVAILABLE: Final = frozenset({_TEXT, b64encode(_TEXT.encode()).decode()})
@@ -106,7 +106,7 @@ class DebeziumMapping(MessageMapping):
 
     @override
     def compiled(self) -> Callable[[SourceRecord], Draft | None]:
-        id_ = reader(self.id)
+        id_ = path_reader(self.id)
         return with_attributes(self.attributes, lambda record: self._draft(record, id_))
 
     def _draft(self, record: SourceRecord, id_: Callable[[SourceRecord, Any], Any] | None) -> Draft | None:
@@ -115,17 +115,17 @@ class DebeziumMapping(MessageMapping):
             return None
         if len(record.body) > limits.BODY_BYTES:
             raise MappingError(f"the body has {len(record.body):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
-        whole = decoded("body", record.body)
-        event = _payload(whole)
+        value = decoded("body", record.body)
+        event = _payload(value)
         if event is None:
             self._check_tombstone()
             return None
-        source = _added(event) if self.flat else _source(event)
+        source = _added_source_fields(event) if self.flat else _source_fields(event)
         try:
-            raw = record.body if event is whole else msgspec.json.decode(record.body, type=_Envelope).payload
+            raw = record.body if event is value else msgspec.json.decode(record.body, type=_Envelope).payload
             group = self._row_group(source, record.key) if self.group is None else self._field_group(event)
             revision = self._revision(record, event, source)
-            dedup_id = None if id_ is None else name_of("id", id_(record, whole))
+            dedup_id = None if id_ is None else name_of("id", id_(record, value))
             return Draft(bytes(raw).decode(), group=group, revision=revision, dedup_id=dedup_id)
         except (InputError, RecursionError) as error:
             raise MappingError(str(error)) from error
@@ -237,7 +237,7 @@ def _is_unavailable(value: Any) -> bool:
     return isinstance(value, str) and value in _UNAVAILABLE
 
 
-def _source(event: Any) -> dict[str, Any]:
+def _source_fields(event: Any) -> dict[str, Any]:
     """Return the source of a change; refuse an event that is not a change of a row."""
     _check_change(event)
     source = event.get("source")
@@ -246,12 +246,14 @@ def _source(event: Any) -> dict[str, Any]:
     return source
 
 
-def _added(row: Any) -> dict[str, Any]:
+def _added_source_fields(row: Any) -> dict[str, Any]:
     """Return the source fields of a flattened event; refuse an event that is not a change of a row."""
     if not isinstance(row, dict):
         raise MappingError("the event is not an object")
-    added = {name.removeprefix(_ADDED): value for name, value in row.items() if name.startswith(_ADDED)}
-    named = {name.removeprefix(_OF_SOURCE): value for name, value in added.items() if name.startswith(_OF_SOURCE)}
+    added = {name.removeprefix(_ADDED_PREFIX): value for name, value in row.items() if name.startswith(_ADDED_PREFIX)}
+    named = {
+        name.removeprefix(_SOURCE_PREFIX): value for name, value in added.items() if name.startswith(_SOURCE_PREFIX)
+    }
     # Without "source." in add.fields, ts_ms is the connector's clock, which differs when a change is sent again.
     source = {name: value for name, value in added.items() if name != "ts_ms"} | named
     op = source.get("op", "c")
@@ -274,7 +276,7 @@ def _check_change(event: Any) -> None:
             "the event has no op: it is a heartbeat, a flattened event (set flat) or not a Debezium event"
         )
     if op not in _CHANGES:
-        raise MappingError(_OTHERS.get(op, f"the op is {op!r}; expected c, u, d or r"))
+        raise MappingError(_OTHER_OPERATIONS.get(op, f"the op is {op!r}; expected c, u, d or r"))
 
 
 def _payload(value: Any) -> Any:
@@ -284,9 +286,9 @@ def _payload(value: Any) -> Any:
     return value
 
 
-def _number(what: str, value: Any, most: int) -> int:
+def _number(label: str, value: Any, maximum: int) -> int:
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value) if len(value) < 25 else -1
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise MappingError(f"the {what} is {value!r:.100}; expected a whole number from 0 to {most}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise MappingError(f"the {label} is {value!r:.100}; expected a whole number from 0 to {maximum}")
     return value
