@@ -378,14 +378,14 @@ def test_a_file_that_cannot_be_read_now_stalls_no_other(
 ) -> None:
     put(drop / "1.jsonl", [1])
     put(drop / "2.jsonl", [2])
-    looked = folder_source.file_state
+    original = folder_source.file_state
 
     def failing(path: Path, *given: object) -> object:
         if path.name == "1.jsonl":
             raise OSError(errno.EIO, "Input/output error")
-        return looked(path, *given)  # type: ignore[arg-type]
+        return original(path, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(folder_source, "seen", failing)
+    monkeypatch.setattr(folder_source, "file_state", failing)
     assert caught_up(db, drop) == 1
     assert "1.jsonl cannot be read now: Input/output error" in caplog.text
     monkeypatch.undo()

@@ -204,11 +204,11 @@ def test_r4_what_cannot_be_mapped_is_delivered_once(db: Database, url: str, queu
 def test_r5_the_redelivered_flag_is_no_duplicate(db: Database, url: str, queue: str) -> None:
     published(url, queue, [message(1)])
 
-    async def look(channel: Any) -> None:
+    async def inspect_queue(channel: Any) -> None:
         found = await channel.declare_queue(queue, passive=True)
         await found.get()  # its channel closes: the next delivery says redelivered, though nobody did anything
 
-    in_channel(url, look)
+    in_channel(url, inspect_queue)
     assert ingest(db, url, queue).run(until="caught up") == (1, 0, 0, 0)
 
 
@@ -379,7 +379,7 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, 
     published(url, "readable", [message(1)])
     config = tmp_path / "ingest.toml"
 
-    def said(command: str, url: str, queue: str) -> tuple[int, str]:
+    def run_command(command: str, url: str, queue: str) -> tuple[int, str]:
         config.write_text(f"""
             [[sources]]
             name = "bank"
@@ -399,16 +399,16 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, 
         (f"{url}none", "readable", "RabbitMQ has no such virtual host, or this user may not use it; check the URL"),
     ):
         for command in ("check", "run"):
-            code, text = said(command, place, queue)
+            code, text = run_command(command, place, queue)
             assert code == 1
             assert words in text
             assert "secret-7" not in text
     for _ in range(4):
-        assert said("check", url, "readable") == (
+        assert run_command("check", url, "readable") == (
             0,
             "bank readable: 1 message, not read, since the broker counts deliveries",
         )
-    code, text = said("run", url, "readable")
+    code, text = run_command("run", url, "readable")
     assert (code, text.endswith("bank: 1 received, 0 rejected, 0 ignored")) == (0, True), "no lease is left behind"
 
 

@@ -286,18 +286,18 @@ def test_the_command_runs_it_and_says_what_is_kept_for_a_position(sqs: Sqs, fifo
     config.write_text(f'{same}"sqs"\nqueue_url = "{fifo}"\nregion = "us-east-1"\n')
     other.write_text(f'{same}"rabbitmq"\nfrom_queue = "orders"\nurl = "amqp://127.0.0.1:1/"\n')
 
-    def said(*arguments: str) -> str:
+    def run_command(*arguments: str) -> str:
         return str(CliRunner().invoke(app, ["ingest", *arguments], env={"COLUMNS": "200"}).output)
 
     for _ in range(3):
-        assert "1 message, not read" in said("check", str(config))
+        assert "1 message, not read" in run_command("check", str(config))
     (received,) = sqs.client.receive_message(QueueUrl=fifo, AttributeNames=["All"], VisibilityTimeout=0)["Messages"]
     assert received["Attributes"]["ApproximateReceiveCount"] == "1"
-    assert "bids: 1 received" in said("run", str(config), "--until-caught-up")
-    assert "once, by id" in said("status", f"{tmp_path / 'bids.db'}")
+    assert "bids: 1 received" in run_command("run", str(config), "--until-caught-up")
+    assert "once, by id" in run_command("status", f"{tmp_path / 'bids.db'}")
     pytest.importorskip("aio_pika")
     for command in ("check", "run"):
-        assert "set once = false" in said(command, str(other)).replace("\n", " ")
+        assert "set once = false" in run_command(command, str(other)).replace("\n", " ")
 
 
 @pytest.mark.slow

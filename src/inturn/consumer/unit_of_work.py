@@ -212,11 +212,11 @@ class MessageUnitOfWork:
         receive_request = ReceiveRequest(1, self.lease_ms, lapsed=LapsedRule.ALONE)
         if any(self._rates):
             limited = ReceiveLimited[list[Delivery]](
-                self._queue.name, lambda given: given, receive_request, self._rates, wait_s=wait_s
+                self._queue.name, lambda deliveries: deliveries, receive_request, self._rates, wait_s=wait_s
             )
             return self._queue.writer.run(limited)
         return self._queue.writer.run(
-            Receive[list[Delivery]](self._queue.name, lambda given: given, receive_request, wait_s=wait_s)
+            Receive[list[Delivery]](self._queue.name, lambda deliveries: deliveries, receive_request, wait_s=wait_s)
         )
 
     def exhausted_reason(self, delivery: Delivery) -> str:

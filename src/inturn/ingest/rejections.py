@@ -109,8 +109,8 @@ class RejectedLimits(NamedTuple):
     def validated(self) -> "RejectedLimits":
         """Return it, if it is valid."""
         if not all(isinstance(each, int) and each > 0 for each in self):
-            given = f"max_rejected is {self.records!r} and max_rejected_bytes is {self.size!r}"
-            raise InputError(f"{given}; expected whole numbers above 0")
+            settings = f"max_rejected is {self.records!r} and max_rejected_bytes is {self.size!r}"
+            raise InputError(f"{settings}; expected whole numbers above 0")
         return self
 
     def save(

@@ -154,7 +154,7 @@ def _csv_rows(file: IO[bytes], separator: str, skipped: _SkippedBytes) -> Iterat
     csv.field_size_limit(max(csv.field_size_limit(), source_limits.FOLDER_RECORD_BYTES))
     text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
     rows = csv.DictReader(_csv_lines(text, skipped), delimiter=separator)
-    rows.fieldnames = names = [name or f"_c{at}" for at, name in enumerate(rows.fieldnames or ())]
+    rows.fieldnames = names = [name or f"_c{index}" for index, name in enumerate(rows.fieldnames or ())]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         shown_names = ", ".join(f"{name!a:.100}" for name in repeated[:_NAMES_SHOWN])
         raise InputError(

@@ -254,13 +254,15 @@ class KafkaSource(Source):
 
     @override
     def lag(self, partition: str) -> int | None:
-        at = self._topic_partition(partition)
-        ends = self._consumer.get_watermark_offsets(at, cached=True)
-        (now,) = self._consumer.position([at])
+        target = self._topic_partition(partition)
+        ends = self._consumer.get_watermark_offsets(target, cached=True)
+        (now,) = self._consumer.position([target])
         # Both are negative until the first answer of the broker.
         if ends is None or min(ends[1], now.offset) < 0:
             return None
-        left = (each.offset() for each in self._buffered if each.partition() == at.partition and each.error() is None)
+        left = (
+            each.offset() for each in self._buffered if each.partition() == target.partition and each.error() is None
+        )
         return max(0, ends[1] - next(left, now.offset))
 
     @override

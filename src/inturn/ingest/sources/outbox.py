@@ -313,8 +313,8 @@ class _SqliteTable:
         if connection is not None:
             connection.close()
 
-    def _run(self, statement: str, *given: Any) -> list[sqlite3.Row]:
-        return self._execute(statement, *given).fetchall()
+    def _run(self, statement: str, *parameters: Any) -> list[sqlite3.Row]:
+        return self._execute(statement, *parameters).fetchall()
 
     def _execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
         if self._connection is None:

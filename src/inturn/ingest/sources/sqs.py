@@ -102,7 +102,7 @@ class SqsSource(Source):
         self._move_buffered(found)
         while found.records and not found.is_full:
             # Parallel receives preserve the order: a group is in only one answer until its messages are deleted.
-            sizes = [min(_BATCH, limit - at) for at in range(len(found.records), limit, _BATCH)][
+            sizes = [min(_BATCH, limit - start) for start in range(len(found.records), limit, _BATCH)][
                 : self._parallel_calls(found)
             ]
             for messages in self._pool.map(self._receive, sizes):
@@ -229,7 +229,7 @@ def _whole_number(text: Any) -> int | None:
 
 
 def _chunks(receipts: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (receipts[at : at + _BATCH] for at in range(0, len(receipts), _BATCH))
+    return (receipts[start : start + _BATCH] for start in range(0, len(receipts), _BATCH))
 
 
 def _region_in(host: str) -> str | None:
