@@ -163,7 +163,7 @@ class SchemaRegistryTable(Table, frozen=True, kw_only=True):
 class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
     """A source of ``kind = "folder"``; see :class:`FolderSource`."""
 
-    source_kind = FolderSource
+    source_class = FolderSource
 
     path: str
     pattern: str = "*"
@@ -176,7 +176,7 @@ class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
 class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
     """A source of ``kind = "kafka"``; see :class:`KafkaSource`."""
 
-    source_kind = KafkaSource
+    source_class = KafkaSource
 
     servers: str
     topic: str
@@ -196,7 +196,7 @@ class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
 class OutboxSourceTable(SourceTable, tag="outbox", frozen=True, kw_only=True):
     """A source of ``kind = "outbox"``; see :class:`OutboxSource`."""
 
-    source_kind = OutboxSource
+    source_class = OutboxSource
 
     database: str
     table: str
@@ -214,7 +214,7 @@ class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
         url: the server; None: that of the environment variable ``INTURN_RABBITMQ_URL``.
     """
 
-    source_kind = RabbitSource
+    source_class = RabbitSource
 
     from_queue: str
     url: str | None = None
@@ -233,7 +233,7 @@ class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
 class SqsTable(SourceTable, tag="sqs", frozen=True, kw_only=True):
     """A source of ``kind = "sqs"``; see :class:`SqsSource`."""
 
-    source_kind = SqsSource
+    source_class = SqsSource
 
     queue_url: str
     region: str | None = None
