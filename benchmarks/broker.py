@@ -53,11 +53,11 @@ async def by_post(function: Function, groups: list[int]) -> None:
             broker.post(function, number, group, group=group)
 
 
-async def by_turn(function: Function, groups: list[int], timeout_s: float | None = None) -> None:
+async def by_slot(function: Function, groups: list[int], timeout_s: float | None = None) -> None:
     broker = QueueBroker(max_active=ACTIVE, max_queued=len(groups))
 
     async def caller(number: int, group: int) -> None:
-        async with broker.turn(group, timeout_s=timeout_s):
+        async with broker.slot(group, timeout_s=timeout_s):
             await function(number, group)
 
     await asyncio.gather(*[asyncio.create_task(caller(*each)) for each in enumerate(groups)])
@@ -132,8 +132,8 @@ CONTENDERS = {
     "post": Contender("QueueBroker.post", by_post),
     "submit": Contender("QueueBroker.submit", by_submit),
     "submit-deadline": Contender("… with a deadline", partial(by_submit, timeout_s=DEADLINE_S)),
-    "turn": Contender("QueueBroker.turn in an asyncio task", by_turn),
-    "turn-deadline": Contender("… with a deadline", partial(by_turn, timeout_s=DEADLINE_S)),
+    "turn": Contender("QueueBroker.slot in an asyncio task", by_slot),
+    "turn-deadline": Contender("… with a deadline", partial(by_slot, timeout_s=DEADLINE_S)),
     "locks": Contender("semaphore and lock per key", by_locks),
     "locks-deadline": Contender("… with a deadline", by_locks_in_time),
     "search": Contender("a list that is searched", by_search, MOST_SEARCHED),

@@ -93,7 +93,7 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "path is 3; expected the path of a folder": lambda _: FolderSource(3),  # type: ignore[arg-type]
     "queue_url is 3; expected a URL": lambda _: SqsSource(3),  # type: ignore[arg-type]
     "no source 'x'; existing sources: none": lambda s: SourceControl(s.db, "x").pause(),
-    "no source 'y'; existing sources: none": lambda s: SourceControl(s.db, "y").selected(partitions=["0"]),
+    "no source 'y'; existing sources: none": lambda s: SourceControl(s.db, "y").rejected_places(partitions=["0"]),
     "messages is None; expected a list of messages, such": lambda _: run(None),  # type: ignore[arg-type]
     "acount is None; .* existing fields: account, revision": lambda _: messages_of(
         [{"account": "a", "revision": 1}], group="acount", order="revision"
@@ -112,7 +112,7 @@ def test_a_wrong_argument_is_named_with_its_value(shop: Any, text: str) -> None:
 BROKER: dict[str, Callable[[QueueBroker], object]] = {
     r"group is \[\]; expected a hashable value": lambda broker: broker.submit(asyncio.sleep, 0, group=[]),
     r"group is \{\}; expected a hashable value": lambda broker: broker.post(asyncio.sleep, 0, group={}),
-    r"group is \[1\]; expected a hashable value": lambda broker: broker.turn([1]).__aenter__(),
+    r"group is \[1\]; expected a hashable value": lambda broker: broker.slot([1]).__aenter__(),
     r"dedup_id is \[\]; expected a hashable value": lambda broker: broker.submit(asyncio.sleep, 0, dedup_id=[]),
     r"dedup_id is \{\}; expected a hashable value": lambda broker: broker.post(asyncio.sleep, 0, dedup_id={}),
     "function is None; expected an async function": lambda broker: broker.submit(None),  # type: ignore[arg-type]

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from inturn.broker import QueueBroker, Task, Turn
+from inturn.broker import QueueBroker, Slot, Task
 from inturn.core import limits
-from inturn.core.errors import BrokerStopped, InputError, InturnError, QueueFull, TurnError, TurnTimeout
+from inturn.core.errors import BrokerStopped, InputError, InturnError, QueueFull, SlotTimeout, TaskNotRun
 from threads import together
 from virtual_time import VirtualLoop, run
 
@@ -96,7 +96,7 @@ def names(text: str) -> list[str]:
     return text.split()
 
 
-# ── turns ──
+# ── slots ──
 
 
 @in_loop
@@ -213,11 +213,11 @@ async def test_any_value_with_a_hash_is_a_group_and_none_is_no_group() -> None:
 
 
 @in_loop
-async def test_turns_and_tasks_stand_in_one_queue() -> None:
+async def test_slots_and_tasks_stand_in_one_queue() -> None:
     broker, order = QueueBroker(max_active=1), []
 
     async def caller(name: str) -> None:
-        async with broker.turn("a"):
+        async with broker.slot("a"):
             order.append(name)
             await asyncio.sleep(1)
 
@@ -226,11 +226,11 @@ async def test_turns_and_tasks_stand_in_one_queue() -> None:
 
     callers = []
     for n in range(3):
-        callers.append(asyncio.create_task(caller(f"turn {n}")))
+        callers.append(asyncio.create_task(caller(f"slot {n}")))
         await settle()
         broker.submit(task, f"task {n}", group="a" if n else None)
     await broker.drain()
-    assert order == ["turn 0", "task 0", "turn 1", "task 1", "turn 2", "task 2"]
+    assert order == ["slot 0", "task 0", "slot 1", "task 1", "slot 2", "task 2"]
     await asyncio.gather(*callers)
 
 
@@ -250,7 +250,7 @@ def test_the_work_for_each_task_does_not_grow_with_the_backlog() -> None:
     async def looks_per_task(size: int) -> float:
         broker, groups = QueueBroker(max_active=2, max_queued=3 * size), [Group(), Group()]
         hot, other = groups
-        running = await broker.turn(hot)
+        running = await broker.slot(hot)
         tasks = [broker.submit(nothing, group=hot) for _ in range(size)]
         tasks += [broker.submit(nothing, group=other, timeout_s=1) for _ in range(size)]
         strangers = [broker.submit(nothing) for _ in range(size)]
@@ -277,7 +277,7 @@ async def test_more_than_max_queued_are_refused_at_once() -> None:
     with pytest.raises(QueueFull, match="2 tasks are already waiting, and max_queued=2"):
         broker.submit(work, "late")
     with pytest.raises(QueueFull):
-        async with broker.turn():
+        async with broker.slot():
             pytest.fail("entered")
     await settle()
     await work.end(0)
@@ -347,7 +347,7 @@ async def test_the_deadline_of_put_counts_from_the_call() -> None:
     for _ in range(2):
         broker.submit(asyncio.sleep, 10)
     task = await broker.put(nothing, timeout_s=3)
-    with pytest.raises(TurnTimeout):
+    with pytest.raises(SlotTimeout):
         await task
     assert (now(), broker.queued) == (3, 1)
     await broker.drain()
@@ -382,11 +382,11 @@ async def test_who_waits_too_long_is_refused_and_never_runs() -> None:
     broker.submit(work, "first")
     late = broker.submit(work, "late", timeout_s=5)
     patient = broker.submit(work, "patient", timeout_s=50)
-    with pytest.raises(TurnTimeout) as caught:
+    with pytest.raises(SlotTimeout) as caught:
         await late
     assert isinstance(caught.value, TimeoutError)
-    assert isinstance(caught.value, TurnError)
-    assert issubclass(TurnError, InturnError)
+    assert isinstance(caught.value, TaskNotRun)
+    assert issubclass(TaskNotRun, InturnError)
     assert (now(), broker.queued) == (5, 1)
     await work.end_all()
     await patient
@@ -399,31 +399,31 @@ async def test_a_deadline_is_about_waiting_only() -> None:
     first = broker.submit(asyncio.sleep, 3, "first", timeout_s=1)
     second = broker.submit(asyncio.sleep, 100, "second", timeout_s=4)
     assert await asyncio.gather(first, second) == ["first", "second"]
-    async with broker.turn(timeout_s=1):
+    async with broker.slot(timeout_s=1):
         await asyncio.sleep(10)
 
 
 @in_loop
-async def test_a_turn_has_its_deadline_too() -> None:
+async def test_a_slot_has_its_deadline_too() -> None:
     broker = QueueBroker()
-    async with broker.turn("a"):
-        with pytest.raises(TurnTimeout):
-            async with broker.turn("a", timeout_s=5):
+    async with broker.slot("a"):
+        with pytest.raises(SlotTimeout):
+            async with broker.slot("a", timeout_s=5):
                 pytest.fail("entered")
         assert (now(), broker.active, broker.queued) == (5, 1, 0)
-        async with broker.turn("b", timeout_s=0):
+        async with broker.slot("b", timeout_s=0):
             pass
-    async with broker.turn("a", timeout_s=0):
+    async with broker.slot("a", timeout_s=0):
         pass
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, -math.inf])
-def test_without_any_time_to_wait_there_is_a_turn_at_once_or_never(timeout_s: float) -> None:
+def test_without_any_time_to_wait_there_is_a_slot_at_once_or_never(timeout_s: float) -> None:
     async def test() -> None:
         broker = QueueBroker()
         assert await broker.submit(nothing, 1, group="a", timeout_s=timeout_s) == 1
-        async with broker.turn("a"):
-            with pytest.raises(TurnTimeout):
+        async with broker.slot("a"):
+            with pytest.raises(SlotTimeout):
                 await broker.submit(nothing, group="a", timeout_s=timeout_s)
             assert now() == 0
 
@@ -433,7 +433,7 @@ def test_without_any_time_to_wait_there_is_a_turn_at_once_or_never(timeout_s: fl
 @in_loop
 async def test_a_deadline_may_be_for_ever_but_must_be_a_number() -> None:
     broker = QueueBroker()
-    async with broker.turn("a"):
+    async with broker.slot("a"):
         task = broker.submit(nothing, 1, group="a", timeout_s=math.inf)
         with pytest.raises(InputError, match=r"timeout_s is .*; expected a number of seconds"):
             broker.submit(nothing, group="a", timeout_s=math.nan)
@@ -448,14 +448,14 @@ def test_a_call_that_raises_leaves_nobody_in_the_queue(bad: Any, is_busy: bool) 
         broker, work = QueueBroker(max_active=1), Work()
         first = broker.submit(work, "first", group="a") if is_busy else None
 
-        async def turn() -> None:
-            async with broker.turn("a", timeout_s=bad):
+        async def slot() -> None:
+            async with broker.slot("a", timeout_s=bad):
                 pytest.fail("entered")
 
         calls: list[Callable[[], Any]] = [
             lambda: broker.submit(work, "never", group="a", timeout_s=bad),
             lambda: broker.put(work, "never", group="a", timeout_s=bad),
-            turn,
+            slot,
         ]
         for call in calls:
             with pytest.raises(InputError, match=r"timeout_s is .*; expected a number of seconds"):
@@ -469,7 +469,7 @@ def test_a_call_that_raises_leaves_nobody_in_the_queue(bad: Any, is_busy: bool) 
         if first is not None:
             await work.end("first")
         assert work.begun == ["first"] * is_busy
-        async with broker.turn("a", timeout_s=0):
+        async with broker.slot("a", timeout_s=0):
             pass
 
     run(test)
@@ -480,15 +480,15 @@ async def test_who_is_late_does_not_run_even_if_the_timer_is_later_still() -> No
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     broker, work = QueueBroker(max_active=1), Work()
-    turn = await broker.turn("a")
+    slot = await broker.slot("a")
     late = [broker.submit(work, n, group=group, timeout_s=1) for n, group in enumerate(["a", "a", "b", None])]
     in_time = broker.submit(work, "in time", group="a", timeout_s=3)
     loop.pass_time(2)
-    turn.ack()  # before the loop could see to its timers
+    slot.ack()  # before the loop could see to its timers
     await settle()
     assert work.running == {"in time"}
     for each in late:
-        with pytest.raises(TurnTimeout):
+        with pytest.raises(SlotTimeout):
             await each
     await work.end_all()
     await in_time
@@ -502,10 +502,10 @@ async def test_deadlines_in_any_order_are_kept_to_the_moment() -> None:
     async def wait(timeout_s: float) -> None:
         try:
             await broker.submit(nothing, group="a", timeout_s=timeout_s)
-        except TurnTimeout:
+        except SlotTimeout:
             ended[timeout_s] = now()
 
-    async with broker.turn("a"):
+    async with broker.slot("a"):
         times = [7, 3, 9, 1, 4, 8, 2, 3.5, 6, 5]
         await asyncio.gather(*(wait(each) for each in times))
     assert ended == {each: each for each in times}
@@ -516,10 +516,10 @@ async def test_who_has_left_the_queue_is_not_kept_by_its_deadline() -> None:
     broker = QueueBroker(max_active=1)
     references = []
     for n in range(1000):
-        turn = await broker.turn()
+        slot = await broker.slot()
         task = broker.submit(nothing, n, timeout_s=1e6 + n)
         references.append(weakref.ref(task))
-        turn.ack()
+        slot.ack()
         assert await task == n
         del task
     await settle()
@@ -533,54 +533,54 @@ async def test_who_has_left_the_queue_is_not_kept_by_its_deadline() -> None:
 
 
 @in_loop
-async def test_a_turn_may_be_acknowledged_before_its_block_ends_and_again() -> None:
+async def test_a_slot_may_be_acknowledged_before_its_block_ends_and_again() -> None:
     broker, work = QueueBroker(), Work()
-    async with broker.turn("a") as turn:
+    async with broker.slot("a") as slot:
         broker.submit(work, 1, group="a")
-        turn.ack()
-        turn.ack()
+        slot.ack()
+        slot.ack()
         await settle()
         assert work.running == {1}
     assert broker.active == 1
     await work.end_all()
-    turn.ack()
+    slot.ack()
     assert broker.active == 0
 
 
 @in_loop
-async def test_a_turn_may_outlive_its_block() -> None:
+async def test_a_slot_may_outlive_its_block() -> None:
     broker, work = QueueBroker(), Work()
 
-    async def lock() -> Turn:
-        return await broker.turn("a")
+    async def lock() -> Slot:
+        return await broker.slot("a")
 
-    turn = await lock()
+    slot = await lock()
     broker.submit(work, 1, group="a")
     await settle()
     assert work.running == set()
-    turn.ack()
+    slot.ack()
     await settle()
     assert work.running == {1}
     await work.end_all()
 
 
 @in_loop
-async def test_a_turn_is_used_once() -> None:
+async def test_a_slot_is_used_once() -> None:
     broker = QueueBroker()
-    turn = broker.turn("a")
+    slot = broker.slot("a")
     for _ in range(2):
-        async with turn:
+        async with slot:
             with pytest.raises(RuntimeError, match="can be used only once"):
-                await turn
-        turn = broker.turn("a")
+                await slot
+        slot = broker.slot("a")
     assert broker.active == 0
 
 
 @in_loop
-async def test_a_turn_that_is_never_entered_takes_nothing() -> None:
+async def test_a_slot_that_is_never_entered_takes_nothing() -> None:
     broker = QueueBroker(max_active=1)
-    broker.turn("a")
-    async with broker.turn("a", timeout_s=0):
+    broker.slot("a")
+    async with broker.slot("a", timeout_s=0):
         pass
 
 
@@ -627,7 +627,7 @@ def test_without_a_result_there_is_nothing_to_keep_a_slot_for(how: str) -> None:
             raise KeyError
 
         if how == "refused":
-            async with broker.turn("a"):
+            async with broker.slot("a"):
                 task = broker.submit(fails, group="a", hold=True, timeout_s=0.5)
                 await asyncio.wait([task])
         else:
@@ -647,13 +647,13 @@ def test_without_a_result_there_is_nothing_to_keep_a_slot_for(how: str) -> None:
 @in_loop  # a mistake that others have made
 async def test_a_slot_is_free_when_its_holder_is_garbage() -> None:
     broker = QueueBroker(max_active=1)
-    turn = await broker.turn("a")
-    del turn
+    slot = await broker.slot("a")
+    del slot
     held = await broker.put(nothing, group="a", hold=True)
     await held
     del held
     broker.submit(nothing, group="a", hold=True)  # dropped at once
-    async with broker.turn("a"):
+    async with broker.slot("a"):
         assert broker.active == 1
     assert broker.active == 0
 
@@ -662,7 +662,7 @@ async def test_a_slot_is_free_when_its_holder_is_garbage() -> None:
 async def test_a_slot_is_free_when_its_holder_is_garbage_in_a_cycle_or_in_another_thread() -> None:
     broker = QueueBroker(max_active=1)
     for collect in (gc.collect, lambda: together(gc.collect)):
-        cycle: list[Any] = [await broker.turn("a")]
+        cycle: list[Any] = [await broker.slot("a")]
         cycle.append(cycle)
         held = broker.submit(nothing, group="b", hold=True)
         del cycle
@@ -672,23 +672,23 @@ async def test_a_slot_is_free_when_its_holder_is_garbage_in_a_cycle_or_in_anothe
         cycle.append(cycle)
         del held, cycle
         collect()
-        async with broker.turn("b"):
+        async with broker.slot("b"):
             assert broker.active == 1
 
 
-@pytest.mark.parametrize("holder", ["turn", "task", "block"])
+@pytest.mark.parametrize("holder", ["slot", "task", "block"])
 def test_the_slot_of_garbage_is_passed_on_in_the_loops_own_thread(holder: str) -> None:
     async def test() -> None:
         asyncio.get_running_loop().set_debug(True)  # which tells what is not done in its thread
         broker, work = QueueBroker(), Work()
 
         async def block() -> None:
-            async with broker.turn("a"):
+            async with broker.slot("a"):
                 await asyncio.sleep(1)
 
         cycle: list[Any] = []
-        if holder == "turn":
-            cycle.append(await broker.turn("a"))
+        if holder == "slot":
+            cycle.append(await broker.slot("a"))
         elif holder == "task":
             cycle.append(broker.submit(nothing, group="a", hold=True))
             await settle()
@@ -712,7 +712,7 @@ async def test_a_slot_is_free_when_the_block_that_holds_it_is_garbage() -> None:
     broker = QueueBroker()
 
     async def abandoned() -> None:
-        async with broker.turn("a"):
+        async with broker.slot("a"):
             await asyncio.sleep(1)
 
     coroutine = abandoned()
@@ -728,7 +728,7 @@ async def test_a_slot_is_free_when_its_holder_is_cancelled() -> None:
     broker, work = QueueBroker(), Work()
 
     async def caller() -> None:
-        async with broker.turn("a"):
+        async with broker.slot("a"):
             await asyncio.sleep(1000)
 
     holder = asyncio.create_task(caller())
@@ -761,27 +761,27 @@ async def test_a_task_that_is_cancelled_in_the_queue_never_runs() -> None:
 @in_loop
 async def test_who_has_left_the_queue_is_garbage_at_once_and_its_place_soon() -> None:
     broker = QueueBroker(max_active=2)
-    turn = await broker.turn("a")
+    slot = await broker.slot("a")
     waiting = broker.submit(nothing, 1, group="a")
     gc.disable()
     try:
         for n in range(1000):
             if n == 500:
-                turn_of_none = await broker.turn()  # from here on they stand in line, not behind the group
+                slot_without_group = await broker.slot()  # from here on they stand in line, not behind the group
             task = broker.submit(nothing, n, group="a", timeout_s=1e6 if n % 2 else None)
             reference = weakref.ref(task)
             task.cancel()
             del task
             await asyncio.sleep(0)
             assert reference() is None
-            behind = broker._turns._busy["a"]
+            behind = broker._scheduler._busy["a"]
             assert behind is not None
-            assert len(behind) + len(broker._turns._arrivals) < 100
+            assert len(behind) + len(broker._scheduler._arrivals) < 100
             assert broker.queued == 1
     finally:
         gc.enable()
-    turn.ack()
-    turn_of_none.ack()
+    slot.ack()
+    slot_without_group.ack()
     assert await waiting == 1
     await broker.stop()
 
@@ -947,13 +947,13 @@ async def test_the_usual_timeout_works_inside_and_outside_of_a_task() -> None:
 
 
 @pytest.mark.parametrize("ticks", range(12))
-@pytest.mark.parametrize("way", ["turn", "submit", "put", "hold", "drain"])
+@pytest.mark.parametrize("way", ["slot", "submit", "put", "hold", "drain"])
 def test_a_cancellation_at_any_moment_loses_no_slot_and_no_place(way: str, ticks: int) -> None:
     async def test() -> None:
         broker = QueueBroker(max_active=1, max_queued=2)
 
-        async def turn() -> None:
-            async with broker.turn("a"):
+        async def slot() -> None:
+            async with broker.slot("a"):
                 await asyncio.sleep(0)
 
         async def submit() -> None:
@@ -968,7 +968,7 @@ def test_a_cancellation_at_any_moment_loses_no_slot_and_no_place(way: str, ticks
             await asyncio.sleep(0)
             task.ack()
 
-        ways = {"turn": turn, "submit": submit, "put": put, "hold": hold, "drain": broker.drain}
+        ways = {"slot": slot, "submit": submit, "put": put, "hold": hold, "drain": broker.drain}
         for busy in range(4):
             for _ in range(min(busy, 3)):
                 broker.submit(asyncio.sleep, 0, group="a")
@@ -983,25 +983,25 @@ def test_a_cancellation_at_any_moment_loses_no_slot_and_no_place(way: str, ticks
             await settle()
             await settle()
             assert (broker.active, broker.queued) == (0, 0)
-            async with broker.turn("a", timeout_s=0):
+            async with broker.slot("a", timeout_s=0):
                 pass
 
     run(test)
 
 
 @in_loop
-async def test_a_turn_that_came_to_a_caller_cancelled_at_the_same_time_goes_to_the_next() -> None:
+async def test_a_slot_that_came_to_a_caller_cancelled_at_the_same_time_goes_to_the_next() -> None:
     broker, work = QueueBroker(), Work()
 
     async def caller() -> None:
-        async with broker.turn("a"):
+        async with broker.slot("a"):
             pytest.fail("entered")
 
-    turn = await broker.turn("a")
+    slot = await broker.slot("a")
     waiting = asyncio.create_task(caller())
     await settle()
     broker.submit(work, 1, group="a")
-    turn.ack()  # the slot is the caller's now, which has not heard of it
+    slot.ack()  # the slot is the caller's now, which has not heard of it
     waiting.cancel()
     await settle()
     assert waiting.cancelled()
@@ -1014,16 +1014,16 @@ async def test_a_refusal_that_comes_with_a_cancellation_frees_no_slot_of_others(
     broker = QueueBroker()
 
     async def caller() -> None:
-        async with broker.turn("a", timeout_s=1):
+        async with broker.slot("a", timeout_s=1):
             pytest.fail("entered")
 
-    turn = await broker.turn("a")
+    slot = await broker.slot("a")
     waiting = asyncio.create_task(caller())
     await settle()
     asyncio.get_running_loop().call_at(1, waiting.cancel)
     await asyncio.wait([waiting])
     assert broker.active == 1
-    turn.ack()
+    slot.ack()
     assert broker.active == 0
 
 
@@ -1082,7 +1082,7 @@ async def test_stop_settles_every_waiting_caller_and_lets_the_running_end() -> N
     broker, work = QueueBroker(max_active=2, max_queued=3), Work()
 
     async def caller() -> None:
-        async with broker.turn():
+        async with broker.slot():
             pytest.fail("entered")
 
     running = [broker.submit(work, name, group=name) for name in ("a", "b")]
@@ -1107,7 +1107,7 @@ async def test_stop_settles_every_waiting_caller_and_lets_the_running_end() -> N
 @in_loop
 async def test_after_stop_everything_is_refused() -> None:
     broker = QueueBroker()
-    early = broker.turn()
+    early = broker.slot()
     await broker.stop()
     await broker.stop()
     await broker.drain()
@@ -1115,9 +1115,9 @@ async def test_after_stop_everything_is_refused() -> None:
         broker.submit(nothing)
     with pytest.raises(BrokerStopped):
         await broker.put(nothing)
-    for turn in (early, broker.turn()):
+    for slot in (early, broker.slot()):
         with pytest.raises(BrokerStopped):
-            await turn
+            await slot
 
 
 @in_loop
@@ -1148,7 +1148,7 @@ async def test_stop_can_cancel_tasks_that_never_wait() -> None:
 @in_loop
 async def test_a_stopped_broker_is_garbage_at_once() -> None:
     broker = QueueBroker()
-    async with broker.turn("a"):
+    async with broker.slot("a"):
         task = broker.submit(nothing, group="a", timeout_s=1e6)
         stopping = asyncio.create_task(broker.stop())
         await settle()
@@ -1202,9 +1202,9 @@ async def test_a_task_cannot_wait_for_its_own_end() -> None:
 
 
 @in_loop
-async def test_a_caller_cannot_wait_for_the_end_of_its_own_turn() -> None:
+async def test_a_caller_cannot_wait_for_the_end_of_its_own_slot() -> None:
     broker = QueueBroker()
-    async with broker.turn("a"):
+    async with broker.slot("a"):
         for wait in (broker.drain, broker.stop):
             with pytest.raises(RuntimeError, match="it would deadlock; "):
                 await wait()
@@ -1212,7 +1212,7 @@ async def test_a_caller_cannot_wait_for_the_end_of_its_own_turn() -> None:
         await settle()
         assert not other.done()
     await other
-    held = await broker.turn("a")
+    held = await broker.slot("a")
     asyncio.get_running_loop().call_later(1, held.ack)
     with pytest.raises(RuntimeError, match="it would deadlock; "):
         await broker.drain()
@@ -1220,7 +1220,7 @@ async def test_a_caller_cannot_wait_for_the_end_of_its_own_turn() -> None:
     await broker.drain()
 
 
-@pytest.mark.parametrize("way", ["submit", "gather", "turn", "put"])
+@pytest.mark.parametrize("way", ["submit", "gather", "slot", "put"])
 @pytest.mark.parametrize("is_stuck", [True, False])
 def test_a_broker_whose_slots_all_wait_for_its_own_queue_says_so(
     way: str, is_stuck: bool, caplog: pytest.LogCaptureFixture
@@ -1238,16 +1238,16 @@ def test_a_broker_whose_slots_all_wait_for_its_own_queue_says_so(
             elif way == "gather":
                 await asyncio.gather(broker.submit(nothing, group=number), asyncio.sleep(1))
             else:
-                async with broker.turn(number):
+                async with broker.slot(number):
                     pass
 
-        async def in_turn(number: int) -> None:
-            async with broker.turn(f"turn {number}"):
+        async def in_slot(number: int) -> None:
+            async with broker.slot(f"slot {number}"):
                 await asyncio.sleep(0)
                 await outer(number)
 
-        tasks = [broker.submit(outer, n, group=f"outer {n}") for n in (0, 1)] if way != "turn" else []
-        callers = [asyncio.create_task(in_turn(n)) for n in (0, 1)] if way == "turn" else []
+        tasks = [broker.submit(outer, n, group=f"outer {n}") for n in (0, 1)] if way != "slot" else []
+        callers = [asyncio.create_task(in_slot(n)) for n in (0, 1)] if way == "slot" else []
         await asyncio.sleep(limits.BROKER_STUCK_S + 2)
         assert broker.active == (2 if is_stuck else 0)
         for each in (*tasks, *callers):
@@ -1275,11 +1275,11 @@ def test_a_loop_that_ends_before_its_broker_is_stopped_cancels_what_runs() -> No
 def test_slots_left_over_from_a_closed_loop_complain_of_nothing() -> None:
     async def main() -> list[Any]:
         broker = QueueBroker(max_active=3)
-        return [await broker.turn("a"), broker.submit(nothing, hold=True), await broker.put(nothing, hold=True)]
+        return [await broker.slot("a"), broker.submit(nothing, hold=True), await broker.put(nothing, hold=True)]
 
-    turn, *tasks = run(main)
-    turn.ack()
-    del turn
+    slot, *tasks = run(main)
+    slot.ack()
+    del slot
     tasks[0].ack()
     tasks.clear()
     gc.collect()
@@ -1479,8 +1479,8 @@ async def test_nothing_is_left_running_when_there_is_no_work() -> None:
     await settle()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert not broker._workers
-    assert broker._latest is None
-    assert not broker._turns._busy
+    assert broker._latest_worker is None
+    assert not broker._scheduler._busy
     reference = weakref.ref(broker)
     del broker
     gc.collect()
@@ -1496,17 +1496,17 @@ def test_under_uvloop() -> None:
     async def test() -> None:
         async with QueueBroker(max_active=3) as broker:
             assert await asyncio.gather(*(broker.submit(nothing, n, group=n % 5) for n in range(100))) == [*range(100)]
-            async with broker.turn("a"):
-                with pytest.raises(TurnTimeout):
+            async with broker.slot("a"):
+                with pytest.raises(SlotTimeout):
                     await broker.submit(nothing, group="a", timeout_s=0.001)
                 endless = broker.submit(nothing, 1, group="a", timeout_s=math.inf)
             assert await endless == 1
             task = broker.submit(asyncio.sleep, 1000)
             await asyncio.sleep(0)
             task.cancel()
-            turn = await broker.turn("a")
-            del turn
-            async with broker.turn("a"):
+            slot = await broker.slot("a")
+            del slot
+            async with broker.slot("a"):
                 pass
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -10,7 +10,7 @@ import pytest
 
 from inturn.broker import QueueBroker
 from inturn.core import limits
-from inturn.core.errors import BrokerStopped, InputError, QueueFull, TurnTimeout
+from inturn.core.errors import BrokerStopped, InputError, QueueFull, SlotTimeout
 from virtual_time import run
 
 
@@ -100,14 +100,14 @@ async def test_an_error_is_the_answer_to_duplicates_too() -> None:
 
 
 @in_loop
-async def test_what_had_no_turn_may_be_tried_again() -> None:
+async def test_what_had_no_slot_may_be_tried_again() -> None:
     count = Count(takes_s=5)
     async with QueueBroker(max_active=1, max_queued=1) as broker:
         busy = broker.submit(count)
         late = broker.submit(count, timeout_s=1, dedup_id="a")
         with pytest.raises(QueueFull):
             broker.submit(count, dedup_id="b")
-        with pytest.raises(TurnTimeout):
+        with pytest.raises(SlotTimeout):
             await late
         again = broker.submit(count, dedup_id="a")
         assert again is not late
@@ -248,7 +248,7 @@ async def test_a_group_has_its_turn_after_so_many_that_overtook_it() -> None:
     async def work(name: str) -> None:
         order.append(name)
 
-    async with QueueBroker(max_active=1, fairness="ungrouped-first") as broker, broker.turn():
+    async with QueueBroker(max_active=1, fairness="ungrouped-first") as broker, broker.slot():
         broker.post(work, "g", group="g")
         for _ in range(3 * limits.BROKER_OVERTAKINGS):
             broker.post(work, "-")

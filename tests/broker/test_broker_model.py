@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from inturn.broker import QueueBroker, Task
-from inturn.core.errors import InputError, QueueFull, TurnTimeout
+from inturn.core.errors import InputError, QueueFull, SlotTimeout
 from virtual_time import VirtualLoop
 
 
@@ -112,7 +112,7 @@ class Broker(RuleBasedStateMachine):
         self.begun: set[int] = set()
         self.gates: dict[int, asyncio.Future[None]] = {}
         self.tasks: dict[int, Task[None]] = {}  # as far as anybody has them
-        self.callers: dict[int, asyncio.Task[Any]] = {}  # who is in turn, or in put
+        self.callers: dict[int, asyncio.Task[Any]] = {}  # who holds a slot, or is in put
         self.puts: set[int] = set()
         self.posted: set[int] = set()
         self.refused: set[int] = set()
@@ -140,11 +140,11 @@ class Broker(RuleBasedStateMachine):
         finally:
             self.running.remove(number)
 
-    async def turn(self, number: int, group: Hashable, timeout_s: float | None) -> None:
+    async def slot(self, number: int, group: Hashable, timeout_s: float | None) -> None:
         try:
-            async with self.broker.turn(group, timeout_s=timeout_s):
+            async with self.broker.slot(group, timeout_s=timeout_s):
                 await self.work(number)
-        except TurnTimeout:
+        except SlotTimeout:
             self.refused.add(number)
 
     async def put(self, number: int, group: Hashable, timeout_s: float | None, hold: bool) -> None:
@@ -152,14 +152,14 @@ class Broker(RuleBasedStateMachine):
 
     def keep(self, number: int, task: Task[None]) -> None:
         def ended(task: asyncio.Future[None]) -> None:
-            if not task.cancelled() and isinstance(task.exception(), TurnTimeout):
+            if not task.cancelled() and isinstance(task.exception(), SlotTimeout):
                 self.refused.add(number)
 
         self.tasks[number] = task
         task.add_done_callback(ended)
 
     @rule(
-        way=st.sampled_from(["submit", "post", "put", "turn"]),
+        way=st.sampled_from(["submit", "post", "put", "slot"]),
         group=st.sampled_from([None, "a", "a", "b", "c"]),
         timeout_s=st.sampled_from([None, None, 0, 1, 2, 5]),
         hold=st.booleans(),
@@ -170,7 +170,7 @@ class Broker(RuleBasedStateMachine):
         if way == "post":
             timeout_s, hold = None, False
         deadline = None if timeout_s is None else self.loop.time() + timeout_s
-        job = Job(group, deadline, hold and way != "turn")
+        job = Job(group, deadline, hold and way != "slot")
         taken = self.model.arrive(number, job, put=way == "put")
 
         async def arriving() -> None:
@@ -183,7 +183,7 @@ class Broker(RuleBasedStateMachine):
                 self.puts.add(number)
                 self.callers[number] = asyncio.create_task(self.put(number, group, timeout_s, hold))
             else:
-                self.callers[number] = asyncio.create_task(self.turn(number, group, timeout_s))
+                self.callers[number] = asyncio.create_task(self.slot(number, group, timeout_s))
                 await asyncio.sleep(0)
                 if self.callers[number].done():
                     await self.callers[number]
@@ -196,7 +196,7 @@ class Broker(RuleBasedStateMachine):
         self.model.expire(self.loop.time())
 
     @rule(
-        way=st.sampled_from(["submit", "post", "put", "turn"]),
+        way=st.sampled_from(["submit", "post", "put", "slot"]),
         group=st.sampled_from([None, "a", "b", "unhashable"]),
         timeout_s=st.sampled_from([Decimal(5), math.nan, "1", True, 1j]),
         is_late=st.booleans(),
@@ -217,7 +217,7 @@ class Broker(RuleBasedStateMachine):
             elif way == "put":
                 await self.broker.put(self.work, -1, group=bad_group, timeout_s=timeout_s)
             else:
-                async with self.broker.turn(bad_group, timeout_s=timeout_s):
+                async with self.broker.slot(bad_group, timeout_s=timeout_s):
                     await self.work(-1)
 
         with pytest.raises((InputError, QueueFull)):
@@ -285,7 +285,7 @@ class Broker(RuleBasedStateMachine):
             self.run(self.broker.drain())
             assert not self.model.waiting
             assert all(task.done() for task in (*self.tasks.values(), *self.callers.values()))
-            assert not self.broker._turns._busy
+            assert not self.broker._scheduler._busy
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
         assert self.loop.complaints == []

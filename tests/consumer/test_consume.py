@@ -174,9 +174,9 @@ def test_a_message_that_a_stop_gives_back_has_not_used_up_an_attempt(db: Databas
             assert begun.wait(60)
             consumer._pace.ahead = 10  # as if handlers had been short
             queue.nack([first], delay_s=0)
-            until(lambda: "waits" in consumer._in_hand)
+            until(lambda: "waits" in consumer._active)
             consumer.stop_soon()
-            until(lambda: "waits" not in consumer._in_hand)
+            until(lambda: "waits" not in consumer._active)
             go_on.set()
         begun.clear()
         go_on.clear()
@@ -212,7 +212,7 @@ def test_the_lease_is_kept_alive_while_the_handler_runs(db: Database, db_clock: 
 
     with Consumer(queue, hold) as consumer:
         assert begun.wait(60)
-        (held,) = consumer._in_hand.values()
+        (held,) = consumer._active.values()
         for _ in range(3):  # two leases; what has less than half of one left is prolonged
             db_clock.forward(40)
             until(lambda: (held.until_ms or 0) > db_clock() + 30_000, "the lease is prolonged")
@@ -251,7 +251,7 @@ def test_a_message_whose_lease_ended_before_its_turn_is_not_handled_under_it(
         assert begun.wait(60)
         consumer._pace.ahead = 10  # as if handlers had been short
         queue.send("second", group="b")
-        until(lambda: "b" in consumer._in_hand)
+        until(lambda: "b" in consumer._active)
         db_clock.forward(100)  # the machine slept
         go_on.set()
         consumer.drain(60)

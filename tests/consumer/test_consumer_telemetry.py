@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 import inturn
 from inturn import Retry, telemetry
 from inturn.consumer import Consumer, report
-from inturn.consumer.rounds import Rounds
+from inturn.consumer.unit_of_work import MessageUnitOfWork
 from inturn.core.errors import StoreUnavailable
 from inturn.database import Database
 from inturn.queue import Message, QueueSettings, draft
@@ -136,9 +136,9 @@ def test_what_was_not_committed_is_not_told(
     queue = db.queue("rolled back")
     before = samples(registry, db, "rolled back")
     queue.send("bad", group="a")
-    settle, up = Rounds._settle, []
+    settle, up = MessageUnitOfWork._settle, []
 
-    def settle_and_fail_once(self: Rounds, store: Any, info: Any, request: Any, found: Any) -> None:
+    def settle_and_fail_once(self: MessageUnitOfWork, store: Any, info: Any, request: Any, found: Any) -> None:
         settle(self, store, info, request, found)
         if request.ended:
             up.append(samples(registry, db, "rolled back")["up"])
@@ -146,7 +146,7 @@ def test_what_was_not_committed_is_not_told(
             if len(up) == 1:
                 raise StoreUnavailable("gone before the commit")
 
-    monkeypatch.setattr(Rounds, "_settle", settle_and_fail_once)
+    monkeypatch.setattr(MessageUnitOfWork, "_settle", settle_and_fail_once)
     counts = inturn.consume(queue, fail, retry=Retry(0), until="empty")
     assert up == [1, 0], "while its database is unavailable it is not up"
     assert [each for each in told(caplog) if each[1] == "park"] == [("WARNING", "park", "a")]

@@ -69,9 +69,9 @@ def test_a_group_that_must_wait_does_not_delay_the_others_and_is_not_leased(db: 
         queue.send("alone")
         assert done.wait(60)
         until(lambda: queue.depth()[:3] == (2, 0, 1))  # the next one of the group is hidden, not leased
-        rounds = consumer._rounds.run
+        rounds = consumer._unit_of_work.run
         calls = []
-        consumer._rounds.run = lambda request: calls.append(1) or rounds(request)  # type: ignore[method-assign,func-returns-value]
+        consumer._unit_of_work.run = lambda request: calls.append(1) or rounds(request)  # type: ignore[method-assign,func-returns-value]
         time.sleep(0.2)
         assert len(calls) < 200, "it does not look all the time"
     assert [each for each in seen if each[0] == "limited"] == [("limited", 0, 1)]

@@ -8,7 +8,7 @@ import pytest
 import inturn
 from inturn.core.pipeline.order import Order
 from inturn.core.queue.messages import Draft
-from inturn.ingest import DebeziumMapping, Unmappable
+from inturn.ingest import DebeziumMapping, MappingError
 from inturn.ingest.debezium import merged
 from inturn.ingest.source import SourceRecord
 
@@ -26,7 +26,7 @@ def drafted(event: Any, key: Any = None, mapping: DebeziumMapping = ROW, positio
 
 
 def refusal(event: Any, key: Any = None, mapping: DebeziumMapping = ROW) -> str:
-    with pytest.raises(Unmappable) as caught:
+    with pytest.raises(MappingError) as caught:
         drafted(event, key, mapping)
     return str(caught.value)
 

@@ -58,5 +58,5 @@ class Scripted(Source):
     def close(self, partition: str) -> None:
         del self.at[partition]
 
-    def shut(self) -> None:
+    def shutdown(self) -> None:
         self.is_shut = True

@@ -11,10 +11,10 @@ from ingest.change_events import ACCOUNT, ROW, change, drafted, refusal, replaye
 from ingest.scripted import Log, Scripted
 from inturn.core.errors import InputError
 from inturn.database import Database
-from inturn.ingest import DebeziumMapping, Ingest, Unmappable, Webhook
+from inturn.ingest import DebeziumMapping, Ingest, MappingError, Webhook
 from inturn.ingest.config import MappingTable
 from inturn.ingest.debezium import position_of, sequence_of
-from inturn.ingest.webhooks import prepared
+from inturn.ingest.webhooks import prepare_command
 
 POSTGRES = json.loads(
     """{"before":{"id":1},"after":{"id":1,"first_name":"Anne Marie"},"source":{"connector":"postgresql","name":
@@ -74,7 +74,7 @@ def test_the_sequence_is_a_text_with_an_array() -> None:
     assert sequence_of(POSTGRES["source"]) == (24023119, 24023128)
     assert sequence_of({"sequence": '[null,"23493504"]'}) == (None, 23493504)
     for text in (None, "", "[]", "[1", '["a","b"]', '["1"]', 5, '{"0":1}'):
-        with pytest.raises(Unmappable):
+        with pytest.raises(MappingError):
             sequence_of({"sequence": text})
 
 
@@ -204,7 +204,7 @@ def test_d13_a_position_of_mysql_is_one_number() -> None:
         ("mysql-bin", 1, 0),
         (3, 1, 0),
     ):
-        with pytest.raises(Unmappable):
+        with pytest.raises(MappingError):
             at(*wrong)
     draft = drafted({"op": "d", "before": {"id": 1}, "source": {"file": "mysql-bin.000003", "pos": 805, "row": 0}}, 1)
     assert draft is not None
@@ -248,7 +248,7 @@ def test_d1_through_the_host_the_queue_and_the_worker(db: Database) -> None:
 
 def test_a_webhook_carries_events_with_the_senders_id(db: Database) -> None:
     hook = Webhook(name="cdc", queue="cdc", signature="none", mapping=DebeziumMapping(group="account", id="headers.id"))
-    db.writer.run(prepared([hook]))
+    db.writer.run(prepare_command([hook]))
     for _ in range(2):
         db.writer.run(hook.command({"Id": "m1"}, json.dumps(D1[0]).encode(), 0))
     assert db.writer.run(hook.command({}, json.dumps(D1[0]).encode(), 0)) == "rejected"

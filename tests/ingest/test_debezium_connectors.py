@@ -7,7 +7,7 @@ import pytest
 
 import inturn
 from ingest.change_events import drafted, refusal, replayed
-from inturn.ingest import DebeziumMapping, Unmappable
+from inturn.ingest import DebeziumMapping, MappingError
 from inturn.ingest.debezium import POSITION_FIELDS, position_of
 
 
@@ -86,7 +86,7 @@ def test_a_position_of_mongodb_is_the_timestamp_of_its_oplog() -> None:
     assert numbers == sorted(set(numbers))
     assert (numbers[0], numbers[-1]) == (1558965508 << 32 | 31, 2**63 - 1)
     for wrong in ((None, 1), (1, None), (1, -1), (1, 2**32), (2**31 * 1000, 1)):
-        with pytest.raises(Unmappable):
+        with pytest.raises(MappingError):
             position_of(dict(zip(("ts_ms", "ord"), wrong, strict=True)))
 
 

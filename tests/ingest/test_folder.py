@@ -204,7 +204,7 @@ def test_a_compressed_file_of_little_but_blanks_is_refused_alone(
     db: Database, tmp_path: Path, ending: str, filler: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_limits, "FOLDER_RECORD_BYTES", 10_000)
-    monkeypatch.setattr(source_limits, "FOLDER_PASSED_BYTES", 100_000)
+    monkeypatch.setattr(source_limits, "FOLDER_SKIPPED_BYTES", 100_000)
     first = b"account,n\na,1\n" if ending.startswith("csv") else b'{"account": "a", "n": 1}\n'
     (tmp_path / f"1.{ending}").write_bytes(packed(first + filler * 1_000_000 + b"\n", ending.partition(".")[2]))
     write(tmp_path / "2.jsonl", ROWS)
@@ -217,7 +217,7 @@ def test_a_compressed_file_of_little_but_blanks_is_refused_alone(
 def test_a_plain_file_may_have_as_many_blank_lines_as_it_likes(
     db: Database, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_limits, "FOLDER_PASSED_BYTES", 1_000)
+    monkeypatch.setattr(source_limits, "FOLDER_SKIPPED_BYTES", 1_000)
     write(tmp_path / f"1.{ending}", ROWS)
     with (tmp_path / f"1.{ending}").open("ab") as file:
         file.write(b"\n" * 10_000)
@@ -229,7 +229,7 @@ def test_a_plain_file_may_have_as_many_blank_lines_as_it_likes(
 def test_blank_lines_between_records_are_counted_anew(
     db: Database, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_limits, "FOLDER_PASSED_BYTES", 1_000)
+    monkeypatch.setattr(source_limits, "FOLDER_SKIPPED_BYTES", 1_000)
     write(tmp_path / f"1.{kind}", ROWS * 100)
     data = (tmp_path / f"1.{kind}").read_bytes().replace(b"\n", b"\n" * 500)
     (tmp_path / f"2.{kind}.gz").write_bytes(gzip.compress(data))

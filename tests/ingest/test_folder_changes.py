@@ -370,7 +370,7 @@ def test_records_that_are_appended_while_it_is_read_come_with_the_next_look(db: 
     assert source.is_finished("1.jsonl")
     source.close("1.jsonl")
     known = {"1.jsonl": KnownPartition(earlier, is_begun=True, is_finished=True)}
-    assert source.compared(known, {})["1.jsonl"].change == "more"
+    assert source.compare(known, {})["1.jsonl"].change == "more"
 
 
 def test_a_file_that_cannot_be_read_now_stalls_no_other(
@@ -378,14 +378,14 @@ def test_a_file_that_cannot_be_read_now_stalls_no_other(
 ) -> None:
     put(drop / "1.jsonl", [1])
     put(drop / "2.jsonl", [2])
-    looked = folder_source.seen
+    original = folder_source.file_state
 
     def failing(path: Path, *given: object) -> object:
         if path.name == "1.jsonl":
             raise OSError(errno.EIO, "Input/output error")
-        return looked(path, *given)  # type: ignore[arg-type]
+        return original(path, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(folder_source, "seen", failing)
+    monkeypatch.setattr(folder_source, "file_state", failing)
     assert caught_up(db, drop) == 1
     assert "1.jsonl cannot be read now: Input/output error" in caplog.text
     monkeypatch.undo()
@@ -423,7 +423,7 @@ def test_many_files_are_read_with_few_open_and_then_cost_nothing(
         source.open(name, None)
     assert len(source.poll(200, 0)) == 200
     assert open_files() <= before + 2
-    source.shut()
+    source.shutdown()
     assert caught_up(db, drop) == 300
     assert sent(db) == list(range(300))
     opened.clear()
@@ -438,7 +438,7 @@ def test_a_position_that_no_file_has_is_refused(db: Database, drop: Path, positi
     assert caught_up(db, drop) == 2
     control = SourceControl(db, "files")
     stored = partition(db, "1.jsonl")._replace(position=json.dumps(position), is_finished=False)
-    control._do(lambda store, _now_ms: store.sources.save("files", stored))
+    control._transact(lambda store, _now_ms: store.sources.save("files", stored))
     assert caught_up(db, drop) == 0
     assert partition(db, "1.jsonl").note
 

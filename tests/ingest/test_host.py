@@ -14,7 +14,7 @@ from inturn.core.errors import InputError, NoSuchQueue, SetupError, SourceError
 from inturn.database import Database
 from inturn.ingest import Decoder, Ingest, MessageMapping, SourceControl, SourceRecord, source_names
 from inturn.ingest import limits as source_limits
-from inturn.ingest.rejections import restored
+from inturn.ingest.rejections import restore
 from inturn.store.commands import Ask
 from inturn.store.sources import RejectedRecord
 from waiting import until
@@ -212,7 +212,7 @@ def test_a_call_that_takes_longer_than_the_lease_keeps_its_partition(
     assert sent(db) == [("a", 1)]
 
 
-@pytest.mark.parametrize("call", ["is_finished", "lag", "close", "shut"])
+@pytest.mark.parametrize("call", ["is_finished", "lag", "close", "shutdown"])
 def test_leases_end_with_the_run_whatever_the_source_does_then(
     db: Database, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -389,7 +389,7 @@ def test_a_header_that_is_neither_text_nor_bytes_is_json(db: Database, value: ob
     assert message.attributes == ({"all": {}} if text is None else {"one": text, "all": {"h": text}})
     (kept,) = SourceControl(db, "bank").rejected()
     assert json.loads(kept.headers) == ({} if text is None else {"h": text})
-    assert restored(kept).headers == ({} if text is None else {"h": text})
+    assert restore(kept).headers == ({} if text is None else {"h": text})
 
 
 def test_a_header_that_no_json_holds_rejects_what_reads_it(db: Database) -> None:
@@ -408,7 +408,7 @@ def test_a_lasting_error_ends_a_run_that_is_only_to_catch_up(
     db: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as of a registry that refuses the credentials: it is asked only once a record is there."""
-    monkeypatch.setattr(source_limits, "INGEST_PAUSE_AT_MOST_S", 0.02)
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_MAX_S", 0.02)
 
     class Registry(Decoder):
         def __call__(self, record: SourceRecord) -> SourceRecord:
@@ -424,7 +424,7 @@ def test_a_lasting_error_ends_a_run_that_is_only_to_catch_up(
 
 
 def test_errors_with_progress_between_them_are_waited_out(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_limits, "INGEST_PAUSE_AT_MOST_S", 0.02)
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_MAX_S", 0.02)
     failures = {1: SourceError("for now"), 3: SourceError("for now")}
 
     class Registry(Decoder):

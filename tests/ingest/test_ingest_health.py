@@ -74,10 +74,10 @@ def test_a_source_at_which_nothing_goes_on_is_not_ready(
         call = Held(source, None)
         until(lambda: not source.faults)
         assert host.report.is_ready
-        monkeypatch.setattr(source_limits, "INGEST_ROUND_S", 0.01)
+        monkeypatch.setattr(source_limits, "INGEST_STALL_S", 0.01)
         until(lambda: host.trouble.startswith("no progress for "))
         assert (host.report.is_ready, up(db)) == (False, 0)
-        monkeypatch.setattr(source_limits, "INGEST_ROUND_S", DEADLINE_S)
+        monkeypatch.setattr(source_limits, "INGEST_STALL_S", DEADLINE_S)
         call.is_released.set()
         until(lambda: host.report.is_ready)
 
@@ -96,9 +96,9 @@ def test_a_full_queue_is_told_at_once_and_is_in_the_way_after_a_minute(
         assert "inturn queue configure" in host.trouble, "how to mend it"
         assert (host.report.is_ready, up(db)) == (True, 1), "as the queue of a slow worker is all the time"
         until(lambda: "is full (max_depth=2)" in "".join(SourceControl(db, "bank").troubles().values()))
-        monkeypatch.setattr(source_limits, "INGEST_ROUND_S", 0.01)
+        monkeypatch.setattr(source_limits, "INGEST_STALL_S", 0.01)
         until(lambda: not host.report.is_ready)
-        monkeypatch.setattr(source_limits, "INGEST_ROUND_S", DEADLINE_S)
+        monkeypatch.setattr(source_limits, "INGEST_STALL_S", DEADLINE_S)
         for _ in range(2):
             (message,) = payments.receive(wait_s=DEADLINE_S)
             message.ack()
@@ -123,17 +123,17 @@ def test_a_queue_that_is_full_from_the_start_is_told_to_all(db: Database, source
 
 def test_what_is_in_the_way_now_is_told_rather_than_what_was_before() -> None:
     report = IngestReport("bank", "payments", "shop.db")
-    report.begins()
-    report.waits(SourceError("it is down"), 1)
-    report.has_full_queue(2)
+    report.note_started()
+    report.note_retry(SourceError("it is down"), 1)
+    report.note_queue_full(2)
     assert "is full (max_depth=2)" in report.trouble
-    report.waits(SourceError("it is down"), 1)
+    report.note_retry(SourceError("it is down"), 1)
     assert report.trouble == "it is down"
-    report.has_full_queue(2)
-    report.has_no_room(RejectedFull("no room"))
+    report.note_queue_full(2)
+    report.note_rejected_full(RejectedFull("no room"))
     assert (report.trouble, report.is_queue_full) == ("no room", False)
-    report.has_full_queue(2)
-    report.ends()
+    report.note_queue_full(2)
+    report.note_stopped()
     assert report.trouble == ""
 
 

@@ -131,7 +131,7 @@ def test_lag_is_what_is_not_read(servers: str, name: str) -> None:
     source.close("0")
     source.open("0", 7)
     assert [each.position for each in source.poll(100, 1)] == [8, 9]
-    source.shut()
+    source.shutdown()
 
 
 def test_a_hand_that_seeks_can_repeat_and_pass_over(db: Database, servers: str, name: str) -> None:

@@ -56,7 +56,7 @@ def test_k1_k2_markers_and_aborted_records_are_passed_over(db: Database, kafka: 
     source.open("0", 1)
     assert source.poll(10, 0.1) == []
     assert source.lag("0") == 0, "the end is 4; the position is not 1 but beyond the markers"
-    source.shut()
+    source.shutdown()
     produce(kafka.servers, name, [b"two"])
     assert ingest(db, kafka.servers, name).run(until="caught up").received == 1
     assert sent(db) == [(1, "one"), (5, "two")]

@@ -18,10 +18,10 @@ from inturn.ingest import (
     Ingest,
     IngestCounts,
     KafkaSource,
+    MappingError,
     MessageMapping,
     SourceControl,
     SourceRecord,
-    Unmappable,
 )
 from inturn.ingest import limits as source_limits
 from kafka_started import produce, topic
@@ -45,7 +45,7 @@ def mapped(mapping: MessageMapping, body: bytes | None, key: bytes | None = None
     try:
         draft = mapping.compiled()(SourceRecord("0", 1, body, key, headers, 7))
         texts = [] if draft is None else [draft.group, draft.dedup_id]
-    except Unmappable as error:
+    except MappingError as error:
         texts = [str(error)]
     for text in texts:
         assert text is None or "\0" not in text

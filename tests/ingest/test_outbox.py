@@ -270,7 +270,7 @@ def test_rows_of_a_table_that_was_made_again_are_not_deleted(pg_outbox: Outbox) 
     pg_outbox.main.execute("alter table restored rename to outbox")
     source.confirm("outbox", record.position)
     assert pg_outbox.main.execute("select count(*) from outbox").fetchone() == (1,)
-    source.shut()
+    source.shutdown()
 
 
 def test_lag(outbox: Outbox) -> None:
@@ -282,7 +282,7 @@ def test_lag(outbox: Outbox) -> None:
     assert source.lag("outbox") == 5
     assert len(source.poll(2, 0)) == 2
     assert source.lag("outbox") == 3
-    source.shut()
+    source.shutdown()
 
 
 def test_a_poll_ends_at_a_bound_in_bytes(outbox: Outbox) -> None:
@@ -295,7 +295,7 @@ def test_a_poll_ends_at_a_bound_in_bytes(outbox: Outbox) -> None:
     found = [source.poll(100, 0) for _ in range(3)]
     assert [[json.loads(each.body or b"")["n"] for each in records] for records in found] == [[0, 1, 2], [3, 4, 5], [6]]
     assert all(sum(each.size for each in records) <= 1_000 for records in found)
-    source.shut()
+    source.shutdown()
 
 
 def test_what_is_not_valid_is_refused(tmp_path: Path, pg_outbox: Outbox, db: Database) -> None:
@@ -335,7 +335,7 @@ def test_a_role_that_may_only_read_it_can_be_used(pg_outbox: Outbox) -> None:
     settled(pg_outbox)
     source.open("outbox", None)
     assert len(source.poll(10, 0)) == 1
-    source.shut()
+    source.shutdown()
     pg_outbox.main.execute(f"drop owned by {role}")
     pg_outbox.main.execute(f"drop role {role}")
 
@@ -353,7 +353,7 @@ def test_the_configuration(tmp_path: Path, outbox: Outbox, db: Database) -> None
     settled(outbox)
     source.open("outbox", None)
     assert len(source.poll(10, 0)) == 1
-    source.shut()
+    source.shutdown()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, OutboxSource, SourceControl
 from inturn.ingest import limits as source_limits
 from inturn.ingest.sources import outbox as outbox_source
-from inturn.ingest.sources.birth import birth
+from inturn.ingest.sources.creation_time import creation_time
 from waiting import until
 
 MAPPING = MessageMapping(group="body.account", revision="body.n")
@@ -99,7 +99,7 @@ def test_a_file_that_is_away_for_a_while_or_has_no_table_yet_is_waited_for(db: D
 def stored(db: Database, incarnation: str) -> None:
     control = SourceControl(db, "app")
     row = control.partitions()[0]._replace(incarnation=incarnation)
-    control._do(lambda store, _now_ms: store.sources.save("app", row))
+    control._transact(lambda store, _now_ms: store.sources.save("app", row))
 
 
 def caught_up(db: Database, path: Path) -> int:
@@ -113,7 +113,7 @@ def made_anew_with_the_same_inode(path: Path, *numbers: int) -> None:
     inode = path.stat().st_ino
     for _ in range(50):
         replaced(path, "made anew", *numbers)
-        if path.stat().st_ino == inode and birth(path):
+        if path.stat().st_ino == inode and creation_time(path):
             return
     pytest.skip("the file system gives no inode again, or does not tell when a file was made")
 
@@ -143,7 +143,7 @@ def test_a_file_system_that_does_not_tell_when_a_file_was_made(
 ) -> None:
     path = made(tmp_path / "app.db", 1, 2)
     assert caught_up(db, path) == 2
-    monkeypatch.setattr(outbox_source, "birth", lambda _path: "")
+    monkeypatch.setattr(outbox_source, "creation_time", lambda _path: "")
     added(path, 3)
     assert caught_up(db, path) == 1
     assert SourceControl(db, "app").partitions()[0].incarnation == str(path.stat().st_ino)
@@ -161,4 +161,4 @@ def test_rows_are_of_the_file_that_was_opened(tmp_path: Path) -> None:
     source.close("outbox")
     source.open("outbox", None)
     assert [each.position for each in source.poll(10, 0)] == [1, 2, 3]
-    source.shut()
+    source.shutdown()

@@ -91,7 +91,7 @@ def test_a_topic_is_read_within_the_bound(servers: str) -> None:
     (first, *_) = source.poll(1, 5)
     assert first.position == 7
     assert source.lag("0") == 2
-    source.shut()
+    source.shutdown()
 
 
 @pytest.mark.thorough

@@ -68,7 +68,7 @@ def test_messages_come_in_order_with_their_headers_and_properties(db: Database, 
     source.open(queue, None)
     found = polled(source, 3)
     assert source.lag(queue) == 0
-    source.shut()
+    source.shutdown()
     first, second, third = found
     assert (first.body, first.key, first.time_ms) == (b"1", queue.encode(), round(at.timestamp() * 1000))
     assert first.headers == {
@@ -110,7 +110,7 @@ def test_a_queue_that_admits_a_second_consumer_is_told_once(
         source.open(queue, None)
         polled(source, 1)
         source.close(queue)
-    source.shut()
+    source.shutdown()
     texts = [each.getMessage() for each in caplog.records if "x-single-active-consumer" in each.getMessage()]
     assert len(texts) == (told is not None)
     assert told is None or (told in texts[0] and "Declare the queue again with x-single-active-consumer" in texts[0])
@@ -128,7 +128,7 @@ def test_large_messages_in_memory_are_told_once(
     found = 1
     while found < 10:
         found += len(source.poll(1, 1))
-    source.shut()
+    source.shutdown()
     assert caplog.text.count("lower the source's prefetch") == 1
     assert "prefetch, now 10 messages" in caplog.text
 
@@ -154,7 +154,7 @@ def test_a_poll_ends_at_a_bound_in_bytes_and_the_rest_keeps_its_order(url: str, 
         return len(found) >= 30
 
     until(poll, "30 messages")
-    source.shut()
+    source.shutdown()
     assert found == [b"%03d" % n for n in range(1, 31)]
 
 
@@ -181,7 +181,7 @@ def test_r3_a_reader_that_ends_again_and_again_gives_back_the_same_messages_in_o
         source = RabbitSource(url, "again", prefetch=5)
         source.open("again", None)
         found = polled(source, 5)
-        source.shut()
+        source.shutdown()
         assert [each.body for each in found] == [b"1", b"2", b"3", b"4", b"5"]
 
 
@@ -204,11 +204,11 @@ def test_r4_what_cannot_be_mapped_is_delivered_once(db: Database, url: str, queu
 def test_r5_the_redelivered_flag_is_no_duplicate(db: Database, url: str, queue: str) -> None:
     published(url, queue, [message(1)])
 
-    async def look(channel: Any) -> None:
+    async def inspect_queue(channel: Any) -> None:
         found = await channel.declare_queue(queue, passive=True)
         await found.get()  # its channel closes: the next delivery says redelivered, though nobody did anything
 
-    in_channel(url, look)
+    in_channel(url, inspect_queue)
     assert ingest(db, url, queue).run(until="caught up") == (1, 0, 0, 0)
 
 
@@ -254,7 +254,7 @@ def test_a_connection_that_breaks_while_it_waits_is_made_again(db: Database, url
 def test_a_queue_that_is_deleted_and_made_again_is_read_again(
     db: Database, url: str, queue: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_limits, "INGEST_PAUSE_AT_MOST_S", 0.2)
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_MAX_S", 0.2)
     kind = "quorum" if "quorum" in queue else "classic"
     with ingest(db, url, queue, lease_s=600) as host:  # so long nothing else asks about the queue
         published(url, queue, [message(1)])
@@ -281,7 +281,7 @@ def test_what_was_delivered_before_a_queue_is_deleted_is_read(url: str, queue: s
     assert [each.body for each in rest] == [b"2", b"3"]
     with pytest.raises(SourceError, match="cancelled the consumer"):
         until(lambda: source.poll(1, 0.1))
-    source.shut()
+    source.shutdown()
 
 
 def test_a_queue_that_another_consumer_reads_is_waited_for(db: Database, url: str, queue: str) -> None:
@@ -294,10 +294,10 @@ def test_a_queue_that_another_consumer_reads_is_waited_for(db: Database, url: st
     source.open(queue, None)
     with pytest.raises(SourceError, match="cannot be read exclusively"):
         source.poll(1, 1)
-    source.shut()
+    source.shutdown()
     with ingest(db, url, queue) as waiting:
         until(lambda: "cannot be read exclusively" in waiting.trouble)
-        other.shut()
+        other.shutdown()
         until(lambda: sent(db) == [("a", 1), ("a", 2), ("a", 3)])
 
 
@@ -334,7 +334,7 @@ def test_without_the_right_to_declare_the_lock_a_queue_is_read_with_a_warning(
     source = RabbitSource(url, queue)
     source.open(queue, None)
     assert [each.body for each in polled(source, 1)] == [b"1"]
-    source.shut()
+    source.shutdown()
     assert "x-single-active-consumer" in caplog.text
 
 
@@ -347,8 +347,8 @@ def test_the_longest_name_of_a_queue_has_a_lock(url: str) -> None:
     second.open(name, None)
     with pytest.raises(SourceError, match="another source reads it"):
         second.poll(1, 0)
-    first.shut()
-    second.shut()
+    first.shutdown()
+    second.shutdown()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -379,7 +379,7 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, 
     published(url, "readable", [message(1)])
     config = tmp_path / "ingest.toml"
 
-    def said(command: str, url: str, queue: str) -> tuple[int, str]:
+    def run_command(command: str, url: str, queue: str) -> tuple[int, str]:
         config.write_text(f"""
             [[sources]]
             name = "bank"
@@ -399,16 +399,16 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, 
         (f"{url}none", "readable", "RabbitMQ has no such virtual host, or this user may not use it; check the URL"),
     ):
         for command in ("check", "run"):
-            code, text = said(command, place, queue)
+            code, text = run_command(command, place, queue)
             assert code == 1
             assert words in text
             assert "secret-7" not in text
     for _ in range(4):
-        assert said("check", url, "readable") == (
+        assert run_command("check", url, "readable") == (
             0,
             "bank readable: 1 message, not read, since the broker counts deliveries",
         )
-    code, text = said("run", url, "readable")
+    code, text = run_command("run", url, "readable")
     assert (code, text.endswith("bank: 1 received, 0 rejected, 0 ignored")) == (0, True), "no lease is left behind"
 
 

@@ -77,7 +77,7 @@ def taken(
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_limits, "INGEST_PAUSE_AT_MOST_S", 0.2)
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_MAX_S", 0.2)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_the_bytes_of_what_cannot_be_read_are_kept(url: str, queue: str) -> None
     source = RabbitSource(url, queue)
     source.open(queue, None)
     (found,) = source.poll(1, source_limits.BROKER_CALL_S)
-    source.shut()
+    source.shutdown()
     unreadable = {name: bytes(each) for name, each in found.headers.items() if isinstance(each, UnreadableHeader)}
     assert unreadable == {"type": LATIN, "caf\\xe9": LATIN, "at": instant(NANOSECONDS)}
     assert found.headers["n"] == "1"
@@ -191,7 +191,7 @@ def test_other_connections_of_the_process_decode_as_before(url: str, queue: str)
     source = RabbitSource(url, queue)
     source.open(queue, None)
     assert source.poll(1, source_limits.BROKER_CALL_S)
-    source.shut()
+    source.shutdown()
 
     async def get(channel: Any) -> None:
         await (await channel.get_queue(queue)).get(timeout=source_limits.BROKER_CALL_S)

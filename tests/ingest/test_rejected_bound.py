@@ -45,7 +45,7 @@ def test_a_source_that_has_them_still_drops_and_counts_what_is_too_many_and_goes
     assert [each.body for each in control.rejected()] == [b"%d" % number for number in range(6)], "the first are kept"
     (partition,) = control.partitions()
     assert (partition.rejected, partition.dropped, partition.position) == (10, 4, "11")
-    control.purge(numbers=[each.number for each in control.selected()][:5])
+    control.purge(numbers=[each.number for each in control.rejected_places()][:5])
     log.partitions["p"] += [b"x", b"y"]
     ingest(db, Scripted(log), max_rejected=6).run(until="caught up")
     assert [each.body for each in control.rejected()] == [b"5", b"x", b"y"], "there is room again"

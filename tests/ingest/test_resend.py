@@ -16,9 +16,9 @@ from inturn.core.errors import InputError, QueueFull
 from inturn.core.queue.messages import QueueSettings
 from inturn.database import Database
 from inturn.faults import OF_A_TRANSACTION
-from inturn.ingest import Ingest, MessageMapping, SourceControl, SourceRecord, Unmappable, UnreadableHeader
+from inturn.ingest import Ingest, MappingError, MessageMapping, SourceControl, SourceRecord, UnreadableHeader
 from inturn.ingest import limits as source_limits
-from inturn.ingest.rejections import rejected_record, restored
+from inturn.ingest.rejections import rejected_record, restore
 from inturn.store.sources import RejectedRecord
 from inturn.store.sql.sources import SqlSources
 from waiting import DEADLINE_S
@@ -41,13 +41,13 @@ class NoHeaders(Mapping[str, bytes | str]):
     """The headers of a record whose source cannot read them."""
 
     def __getitem__(self, name: str) -> bytes | str:
-        raise Unmappable("no header can be read")
+        raise MappingError("no header can be read")
 
     def __iter__(self) -> Iterator[str]:
-        raise Unmappable("no header can be read")
+        raise MappingError("no header can be read")
 
     def __len__(self) -> int:
-        raise Unmappable("no header can be read")
+        raise MappingError("no header can be read")
 
 
 class Broker(Scripted):
@@ -67,7 +67,7 @@ def ingest(db: Database, source: Scripted, mapping: MessageMapping = MENDED, **m
     return Ingest(source, db.queue("payments"), mapping, name="bank", **more)
 
 
-def rejecting(
+def ingest_rejecting(
     db: Database, *bodies: bytes, mapping: MessageMapping = WRONG, **partitions: list[bytes | None]
 ) -> Ingest:
     """Have a source reject all its records; return it with the mended mapping."""
@@ -81,10 +81,10 @@ def sent(db: Database) -> list[tuple[str | None, int | None]]:
 
 
 def test_records_that_can_be_mapped_now_are_sent_in_order_and_the_others_stay_with_the_new_reason(db: Database) -> None:
-    mended = rejecting(db, body(1), b"{", body(2), b'{"account": "a"}', body(3, "b"))
+    mended = ingest_rejecting(db, body(1), b"{", body(2), b'{"account": "a"}', body(3, "b"))
     control = SourceControl(db, "bank")
     told: list[int] = []
-    assert control.resend(mended.intake, advance=told.append) == (3, 0, 0, 0, 2)
+    assert control.resend(mended.intake, on_progress=told.append) == (3, 0, 0, 0, 2)
     assert sum(told) == 5
     assert sent(db) == [("a", 1), ("a", 2), ("b", 3)]
     assert [(each.number, each.reason.split(";")[0].split(":")[0]) for each in control.rejected()] == [
@@ -98,7 +98,7 @@ def test_records_that_can_be_mapped_now_are_sent_in_order_and_the_others_stay_wi
 
 
 def test_records_are_selected_by_number_and_by_partition(db: Database) -> None:
-    mended = rejecting(db, body(1), body(2), q=[body(1, "b"), body(2, "b")])
+    mended = ingest_rejecting(db, body(1), body(2), q=[body(1, "b"), body(2, "b")])
     control = SourceControl(db, "bank")
     numbers = {(each.partition, each.position): each.number for each in control.rejected()}
     assert control.resend(mended.intake, numbers=[numbers["q", "2"], 4711]).sent == 1
@@ -106,20 +106,20 @@ def test_records_are_selected_by_number_and_by_partition(db: Database) -> None:
     assert control.resend(mended.intake, numbers=[numbers["p", "1"], numbers["q", "1"]], partitions=["p"]).sent == 1
     assert control.resend(mended.intake, partitions=["q"]).sent == 1
     assert sent(db) == [("b", 2), ("a", 1), ("b", 1)]
-    assert [each.partition for each in control.selected()] == ["p"]
+    assert [each.partition for each in control.rejected_places()] == ["p"]
     with pytest.raises(InputError, match="'bank'"):
         SourceControl(db, "shop").resend(mended.intake)
 
 
 def test_purged_records_are_gone_and_their_numbers_are_never_given_again(db: Database) -> None:
-    mended = rejecting(db, body(1), body(2), body(3))
+    mended = ingest_rejecting(db, body(1), body(2), body(3))
     control = SourceControl(db, "bank")
-    last = [each.number for each in control.selected()][-1]
+    last = [each.number for each in control.rejected_places()][-1]
     assert control.purge(numbers=[last]) == 1
     assert control.purge() == 2
     assert control.rejected_total() == (0, 0)
-    rejecting(db, *[body(number) for number in range(1, 5)])
-    assert [each.number for each in control.selected()] == [last + 1]
+    ingest_rejecting(db, *[body(number) for number in range(1, 5)])
+    assert [each.number for each in control.rejected_places()] == [last + 1]
     assert control.resend(mended.intake).sent == 1
 
 
@@ -173,7 +173,7 @@ def test_records_that_the_mapping_passes_over_now_are_removed(db: Database) -> N
 
 def test_a_full_queue_stops_it_after_what_was_sent_and_going_on_repeats_nothing(db: Database) -> None:
     queue = db.queue("payments", QueueSettings(max_depth=5))
-    mended = rejecting(db, *[body(number) for number in range(12)])
+    mended = ingest_rejecting(db, *[body(number) for number in range(12)])
     control = SourceControl(db, "bank")
     with pytest.raises(QueueFull, match="5 records already sent, 7 left"):
         control.resend(mended.intake)
@@ -188,20 +188,20 @@ def test_a_full_queue_stops_it_after_what_was_sent_and_going_on_repeats_nothing(
 
 
 def test_batches_are_bounded_by_number_and_by_size(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    mended = rejecting(db, *[body(number, text="x" * 100) for number in range(40)])
+    mended = ingest_rejecting(db, *[body(number, text="x" * 100) for number in range(40)])
     monkeypatch.setattr(source_limits, "INGEST_RECORDS", 16)
     told: list[int] = []
     control = SourceControl(db, "bank")
-    assert control.resend(mended.intake, numbers=range(1, 21), advance=told.append).sent == 20
+    assert control.resend(mended.intake, numbers=range(1, 21), on_progress=told.append).sent == 20
     assert told == [16, 4]
     monkeypatch.setattr(source_limits, "RESEND_BYTES", 500)
-    assert control.resend(mended.intake, advance=told.append).sent == 20
+    assert control.resend(mended.intake, on_progress=told.append).sent == 20
     assert max(told[2:]) == 3
     assert sent(db) == [("a", number) for number in range(40)]
 
 
 def test_no_more_is_read_at_a_time_than_is_shown_or_fits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    rejecting(db, *[body(number, text="x" * 100) for number in range(20)])
+    ingest_rejecting(db, *[body(number, text="x" * 100) for number in range(20)])
     monkeypatch.setattr(source_limits, "RESEND_BYTES", 500)
     sizes: list[int] = []
     read = SqlSources.rejected_by_number
@@ -219,7 +219,7 @@ def test_no_more_is_read_at_a_time_than_is_shown_or_fits(db: Database, monkeypat
 
 
 def test_two_resends_at_a_time_send_each_record_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    mended = rejecting(db, *[body(number) for number in range(60)])
+    mended = ingest_rejecting(db, *[body(number) for number in range(60)])
     monkeypatch.setattr(source_limits, "INGEST_RECORDS", 4)
     control = SourceControl(db, "bank")
     both = threading.Barrier(2, timeout=DEADLINE_S)
@@ -249,7 +249,7 @@ def test_a_record_is_kept_as_it_came() -> None:
         "bad": UnreadableHeader(b"\x01", "no date is"),
     }
     record = SourceRecord("p", {"at": [1, "x"]}, b"\xfe", b"\xff", headers, 1_234)
-    found = restored(rejected_record(record, "why"))
+    found = restore(rejected_record(record, "why"))
     assert found == record
     assert {name: type(each) for name, each in found.headers.items()} == {
         "t": str,
@@ -257,7 +257,7 @@ def test_a_record_is_kept_as_it_came() -> None:
         "same": bytes,
         "bad": UnreadableHeader,
     }
-    assert getattr(found.headers["bad"], "why", None) == "no date is"
+    assert getattr(found.headers["bad"], "reason", None) == "no date is"
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_of_headers_that_the_source_could_not_read_nothing_is_made_up(
 
 @pytest.mark.parametrize("point", [*(f"{each}@2" for each in OF_A_TRANSACTION), "resent", "resent@3"])
 def test_a_kill_within_and_between_batches_loses_and_doubles_nothing(db: Database, address: str, point: str) -> None:
-    rejecting(db, *[body(number) for number in range(30)])
+    ingest_rejecting(db, *[body(number) for number in range(30)])
     environ = os.environ | {"INTURN_KILL_AT": point}
     command = [sys.executable, str(PROGRAM), address]
     killed = subprocess.run(command, env=environ, timeout=DEADLINE_S, check=False)

@@ -10,7 +10,7 @@ from ingest.scripted import Log, Scripted
 from inturn.core.errors import InputError, RejectedFull
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl, Webhook, WebhookApp
-from inturn.ingest.webhooks import refused
+from inturn.ingest.webhooks import refusal_response
 
 
 def hook(mapping: MessageMapping, **more: Any) -> Webhook:
@@ -110,7 +110,7 @@ def test_at_the_bound_the_sender_keeps_its_request(db: Database) -> None:
     assert [received(db, bounded, b"{}", X_Id=str(number)) for number in range(2)] == ["rejected", "rejected"]
     with pytest.raises(RejectedFull) as full:
         received(db, bounded, b"{}", X_Id="3")
-    assert (refused(full.value).status, refused(full.value).retry_after_s) == (503, 1)
+    assert (refusal_response(full.value).status, refusal_response(full.value).retry_after_s) == (503, 1)
     assert received(db, bounded, b'{"user": "u"}', X_Id="4") == "accepted", "what can be mapped is taken"
     control = SourceControl(db, "shop")
     assert control.purge() == 2

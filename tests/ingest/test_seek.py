@@ -22,7 +22,7 @@ from inturn.ingest import (
     SourceControl,
     SqsSource,
 )
-from inturn.ingest.positions import NoJson, PositionForm
+from inturn.ingest.positions import InvalidJson, PositionForm
 
 NUMBERS = {"number": [0, 7, 2**63 - 1], "transaction": [["742", "18"], ("742", "x")], "none": [], "": ["p", [1], -1, 0]}
 WRONG: list[Any] = [-1, "abc", 1.5, True, 2**63, [1, 2], ["742"], ["-1", "1"], ["x", "1"], [str(2**64), "1"], {}]
@@ -45,7 +45,7 @@ def test_positions_of_another_form_are_refused_and_change_nothing(db: Database, 
         assert control.partitions()[0].position == json.dumps(position).replace(" ", "")
     control.seek(None)
     before = control.partitions()
-    odd = [float("nan"), float("inf"), NoJson("x")]
+    odd = [float("nan"), float("inf"), InvalidJson("x")]
     for position in [*WRONG, *odd] if form else odd:
         with pytest.raises(InputError) as error:
             control.seek(position)

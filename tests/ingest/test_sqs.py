@@ -141,7 +141,7 @@ def test_a_poll_ends_at_a_bound_in_bytes_and_the_rest_keeps_its_order(sqs: Sqs, 
         return len(positions) >= 15
 
     until(poll, "15 messages")
-    reader.shut()
+    reader.shutdown()
     assert found == {"a": list(range(2, 16, 2)), "b": list(range(1, 16, 2))}
     assert positions == list(range(1, 16))
     assert sqs.left(fifo) == 0
@@ -155,11 +155,11 @@ def test_what_a_poll_had_no_room_for_is_given_back(sqs: Sqs, fifo: str) -> None:
     (partition,) = first.partitions()
     first.open(partition, None)
     assert len(first.poll(100, 1)) == 1
-    first.shut()
+    first.shutdown()
     second.open(partition, None)
     found: list[int] = []
     until(lambda: found.extend(json.loads(e.body or b"")["n"] for e in second.poll(100, 1)) or len(found) == 4, "all")
-    second.shut()
+    second.shutdown()
     assert found == [1, 2, 3, 4]
 
 
@@ -196,7 +196,7 @@ def test_q7_a_number_of_128_bits_stays_a_text(db: Database, sqs: Sqs, fifo: str)
     reader.open("q", None)
     (record,) = reader.poll(10, 1)
     reader.close("q")
-    reader.shut()
+    reader.shutdown()
     assert isinstance(record.headers["SequenceNumber"], str)
     assert record.headers["dedup-id"] == record.headers["MessageDeduplicationId"] == "a-1"
     assert (record.key, record.time_ms) == (b"a", int(str(record.headers["SentTimestamp"])))
@@ -253,10 +253,10 @@ def test_deletes_that_fail_in_part_are_tried_again() -> None:
 
     client = Client()
     reader = SqsSource("http://127.0.0.1/1/q", client=client)
-    reader._held = {f"r{place}": place for place in range(1, 23)}
+    reader._receipts = {f"r{place}": place for place in range(1, 23)}
     reader.confirm("q", 21)
     assert sorted(client.deleted) == sorted(f"r{place}" for place in range(1, 22))
-    assert reader._held == {"r22": 22}
+    assert reader._receipts == {"r22": 22}
 
 
 @pytest.mark.slow
@@ -286,18 +286,18 @@ def test_the_command_runs_it_and_says_what_is_kept_for_a_position(sqs: Sqs, fifo
     config.write_text(f'{same}"sqs"\nqueue_url = "{fifo}"\nregion = "us-east-1"\n')
     other.write_text(f'{same}"rabbitmq"\nfrom_queue = "orders"\nurl = "amqp://127.0.0.1:1/"\n')
 
-    def said(*arguments: str) -> str:
+    def run_command(*arguments: str) -> str:
         return str(CliRunner().invoke(app, ["ingest", *arguments], env={"COLUMNS": "200"}).output)
 
     for _ in range(3):
-        assert "1 message, not read" in said("check", str(config))
+        assert "1 message, not read" in run_command("check", str(config))
     (received,) = sqs.client.receive_message(QueueUrl=fifo, AttributeNames=["All"], VisibilityTimeout=0)["Messages"]
     assert received["Attributes"]["ApproximateReceiveCount"] == "1"
-    assert "bids: 1 received" in said("run", str(config), "--until-caught-up")
-    assert "once, by id" in said("status", f"{tmp_path / 'bids.db'}")
+    assert "bids: 1 received" in run_command("run", str(config), "--until-caught-up")
+    assert "once, by id" in run_command("status", f"{tmp_path / 'bids.db'}")
     pytest.importorskip("aio_pika")
     for command in ("check", "run"):
-        assert "set once = false" in said(command, str(other)).replace("\n", " ")
+        assert "set once = false" in run_command(command, str(other)).replace("\n", " ")
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ class Instance:
     def __init__(self, connection: "psycopg.Connection[tuple[Any, ...]]", partition: str) -> None:
         self._connection, self._partition = connection, partition
 
-    def keep(self, position: int) -> None:
+    def save(self, position: int) -> None:
         self.lock()
         self._connection.execute(
             "insert into inturn_source_rejection (source, name, position, reason, headers, body, exact, rejected_ms)"
@@ -66,8 +66,8 @@ def test_a_record_that_commits_late_is_not_overtaken_by_a_later_one_of_its_parti
     db: Database, instances: tuple[Instance, Instance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p, q = instances
-    q.keep(1)  # has the first number, and is committed after the second
-    p.keep(1)
+    q.save(1)  # has the first number, and is committed after the second
+    p.save(1)
     p.commit()
     read, waiting = SqlSources.rejected_places, [q]
 
@@ -76,7 +76,7 @@ def test_a_record_that_commits_late_is_not_overtaken_by_a_later_one_of_its_parti
         while waiting:
             late = waiting.pop()
             late.commit()
-            late.keep(2)
+            late.save(2)
             late.commit()
         return found
 

@@ -42,7 +42,7 @@ def signed(id_: str, body: bytes) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in sent.items()]
 
 
-def asked(
+def request(
     app: Any, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = (), method: str = "POST", pieces: int = 2
 ) -> tuple[int, dict[bytes, bytes], Any]:
     """What an ASGI server gets, which gives the body in pieces."""
@@ -71,15 +71,15 @@ def body(revision: int) -> bytes:
 def test_a_request_is_accepted_once_and_refused_as_by_the_endpoint(db: Database) -> None:
     own = WebhookApp(db, [HOOK])
     for app, path in ((own, "/shop"), (Starlette(routes=[Mount("/hooks", own)]), "/hooks/shop")):
-        told = asked(app, path, body(1), signed(f"m{path}", body(1)))
+        told = request(app, path, body(1), signed(f"m{path}", body(1)))
         assert told == (202, {b"content-type": b"application/json", b"content-length": b"21"}, {"status": "accepted"})
-        assert asked(app, path, body(1), signed(f"m{path}", body(1)))[2] == {"status": "duplicate"}
-        assert asked(app, path, body(2), signed("m", body(1)))[0] == 401
-        assert asked(app, path, body(1))[0] == 400
-        assert asked(app, path + "s", body(1))[0] == 404
-        assert asked(app, path, b"", method="GET")[0] == 405
-        assert asked(app, path, b"x" * (limits.BODY_BYTES + 1), signed("m", b""), pieces=50)[0] == 413
-        assert asked(app, path, b"no JSON", signed(path, b"no JSON"))[2] == {"status": "rejected"}
+        assert request(app, path, body(1), signed(f"m{path}", body(1)))[2] == {"status": "duplicate"}
+        assert request(app, path, body(2), signed("m", body(1)))[0] == 401
+        assert request(app, path, body(1))[0] == 400
+        assert request(app, path + "s", body(1))[0] == 404
+        assert request(app, path, b"", method="GET")[0] == 405
+        assert request(app, path, b"x" * (limits.BODY_BYTES + 1), signed("m", b""), pieces=50)[0] == 413
+        assert request(app, path, b"no JSON", signed(path, b"no JSON"))[2] == {"status": "rejected"}
     assert len(db.queue("orders").peek()) == 2
     assert [each.body for each in SourceControl(db, "shop").rejected()] == [b"no JSON"] * 2
 
@@ -90,14 +90,14 @@ def test_the_names_of_svix_give_the_same_id(db: Database) -> None:
     def svix(sent: bytes, id_: str) -> list[tuple[bytes, bytes]]:
         return [(name.replace(b"webhook", b"Svix"), value) for name, value in signed(id_, sent)]
 
-    assert asked(app, "/shop", body(1), svix(body(1), "m1"))[2] == {"status": "accepted"}
-    assert asked(app, "/shop", body(1), svix(body(1), "m1"))[2] == {"status": "duplicate"}
-    assert asked(app, "/shop", body(1), signed("m1", body(1)))[2] == {"status": "duplicate"}
+    assert request(app, "/shop", body(1), svix(body(1), "m1"))[2] == {"status": "accepted"}
+    assert request(app, "/shop", body(1), svix(body(1), "m1"))[2] == {"status": "duplicate"}
+    assert request(app, "/shop", body(1), signed("m1", body(1)))[2] == {"status": "duplicate"}
     for forged in ([*svix(body(1), "m1"), (b"webhook-id", b"m2")], [*signed("m1", body(1))[1:], (b"svix-id", b"m1")]):
-        assert asked(app, "/shop", body(1), forged)[0] == 400
-    assert asked(app, "/shop", body(1), [*signed("m1", body(1)), (b"svix-id", b"m2")])[2] == {"status": "duplicate"}
+        assert request(app, "/shop", body(1), forged)[0] == 400
+    assert request(app, "/shop", body(1), [*signed("m1", body(1)), (b"svix-id", b"m2")])[2] == {"status": "duplicate"}
     assert [message.dedup_id for message in db.queue("orders").peek()] == ["m1"]
-    assert asked(app, "/shop", b"no JSON", svix(b"no JSON", "m3"))[2] == {"status": "rejected"}
+    assert request(app, "/shop", b"no JSON", svix(b"no JSON", "m3"))[2] == {"status": "rejected"}
     mended = Webhook(name="shop", queue="orders", signature="standard", secrets=[SECRET], mapping=TEXT)
     assert SourceControl(db, "shop").resend(mended.intake).sent == 1
     assert [message.dedup_id for message in db.queue("orders").peek()] == ["m1", "m3"]
@@ -113,18 +113,20 @@ def test_a_compressed_body_is_signed_as_sent_and_unpacked_after_it(db: Database)
     app = WebhookApp(db, [Webhook(name="ci", queue="q", signature="github", secrets=["s"], mapping=mapping)])
     gzipped = (b"Content-Encoding", b"gzip")
 
-    def told(sent: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, Any]:
-        status, _, answer = asked(app, "/ci", sent, hub_signed(sent, *headers))
+    def response_of(sent: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, Any]:
+        status, _, answer = request(app, "/ci", sent, hub_signed(sent, *headers))
         return status, answer.get("status") or answer["error"]
 
     first, second = gzip.compress(body(1)), gzip.compress(body(2)[:9]) + gzip.compress(body(2)[9:])
-    assert told(first, gzipped) == (202, "accepted")
-    assert told(second, (b"content-encoding", b" GZIP ")) == (202, "accepted")
-    assert told(body(3), (b"content-encoding", b"identity")) == (202, "accepted")
+    assert response_of(first, gzipped) == (202, "accepted")
+    assert response_of(second, (b"content-encoding", b" GZIP ")) == (202, "accepted")
+    assert response_of(body(3), (b"content-encoding", b"identity")) == (202, "accepted")
     assert [each.body for each in db.queue("q").peek()] == [json.loads(body(number)) for number in (1, 2, 3)]
-    assert asked(app, "/ci", first, [*hub_signed(body(1)), gzipped])[0] == 401
+    assert request(app, "/ci", first, [*hub_signed(body(1)), gzipped])[0] == 401
     bad = [(first[:-9], b"gzip"), (body(4), b"gzip"), (first + b"x", b"gzip"), (body(5), b"br"), (first, b"")]
-    assert [told(sent, (b"content-encoding", encoding)) for sent, encoding in bad] == [(202, "rejected")] * len(bad)
+    assert [response_of(sent, (b"content-encoding", encoding)) for sent, encoding in bad] == [(202, "rejected")] * len(
+        bad
+    )
     rejected = list(SourceControl(db, "ci").rejected())
     assert [each.body for each in rejected] == [sent for sent, _ in bad]
     assert "the body is not gzip: Compressed file ended" in rejected[0].reason
@@ -139,21 +141,23 @@ def test_a_bomb_is_refused_before_it_is_memory(db: Database) -> None:
     app = WebhookApp(db, [hook])
     for sent in (bomb, many[: limits.BODY_BYTES - 1]):
         tracemalloc.start()
-        answer = asked(app, "/ci", sent, hub_signed(sent, (b"content-encoding", b"gzip")))
+        answer = request(app, "/ci", sent, hub_signed(sent, (b"content-encoding", b"gzip")))
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert (answer[0], answer[2]) == (413, {"error": "the body has more than 1,048,576 bytes when unpacked"})
         assert most < 20 * limits.BODY_BYTES
     nothing = gzip.compress(b"") * (limits.BODY_BYTES // 20)  # parts without content
-    assert asked(app, "/ci", nothing, hub_signed(nothing, (b"content-encoding", b"gzip")))[2] == {"status": "rejected"}
+    assert request(app, "/ci", nothing, hub_signed(nothing, (b"content-encoding", b"gzip")))[2] == {
+        "status": "rejected"
+    }
     assert not db.queue("q").peek()
 
 
 def test_a_full_queue_asks_for_a_retry(db: Database) -> None:
     app = WebhookApp(db, [HOOK])
     db.queue("orders").configure(max_depth=1)
-    assert asked(app, "/shop", body(1), signed("m1", body(1)))[0] == 202
-    status, headers, _ = asked(app, "/shop", body(2), signed("m2", body(2)))
+    assert request(app, "/shop", body(1), signed("m1", body(1)))[0] == 202
+    status, headers, _ = request(app, "/shop", body(2), signed("m2", body(2)))
     assert (status, headers[b"retry-after"]) == (503, b"1")
 
 
@@ -177,7 +181,7 @@ def test_w3_deliveries_in_parallel_read_the_state_one_after_the_other(db: Databa
     events = [(f"sub_{n}", kind) for n in range(20) for kind in ("created", "updated")]
     posted = [json.dumps({"sub": sub, "id": f"{sub}-{kind}", "type": kind}).encode() for sub, kind in events]
     with ThreadPoolExecutor(8) as senders:
-        assert {told for told, *_ in senders.map(lambda each: asked(app, "/pay", each), posted)} == {202}
+        assert {told for told, *_ in senders.map(lambda each: request(app, "/pay", each), posted)} == {202}
 
     def apply(state: dict[str, Any], event: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         if event["type"] == "created":
@@ -198,7 +202,7 @@ def test_w10_through_the_web_server_the_queue_and_the_worker(db: Database) -> No
 
     app, orders = WebhookApp(db, [HOOK]), db.queue("orders")
     for id_, revision in (("m2", 2), ("m1", 1), ("m1", 1)):
-        assert asked(app, "/shop", body(revision), signed(id_, body(revision)))[0] == 202
+        assert request(app, "/shop", body(revision), signed(id_, body(revision)))[0] == 202
     pipeline = inturn.Pipeline(name="orders", group="order", order=inturn.Gapless("revision"), handler=apply)
     delivered: list[Any] = []
     inturn.work(pipeline, orders, deliver=lambda output, _effect_id: delivered.append(output), until="empty")
@@ -215,7 +219,7 @@ def test_w8_the_rank_of_a_status_is_the_revision_of_its_message(db: Database) ->
         sent = json.dumps({"job": {"id": 7, "status": status, "run_attempt": attempt}}).encode()
         digest = hmac.new(b"s", sent, hashlib.sha256).hexdigest()
         headers = [(b"x-hub-signature-256", f"sha256={digest}".encode()), (b"X-GitHub-Delivery", b"d-%d" % number)]
-        assert asked(app, "/ci", sent, headers)[0] == 202
+        assert request(app, "/ci", sent, headers)[0] == 202
 
     def apply(_state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         return {"status": message["job"]["status"]}, [[message["job"]["status"], message["job"]["run_attempt"]]]

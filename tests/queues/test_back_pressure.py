@@ -12,7 +12,7 @@ import pytest
 from store_harness import StoreHarness
 
 import inturn
-from inturn.core.errors import InputError, QueueError, QueueFull, StoreError, TurnError
+from inturn.core.errors import InputError, QueueError, QueueFull, StoreError, TaskNotRun
 from inturn.core.queue.delivery import SettleAction
 from inturn.core.queue.messages import Draft, ReceiveRequest
 from inturn.core.queue.sessions import SessionVerb
@@ -174,7 +174,7 @@ def test_no_bound_is_none_and_a_bound_is_a_whole_number(db: Database) -> None:
 def test_a_full_queue_is_told_by_one_error_as_in_the_broker(db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
     queue.send("a")
-    for kind in (QueueFull, QueueError, TurnError):
+    for kind in (QueueFull, QueueError, TaskNotRun):
         with pytest.raises(kind):
             queue.send("b")
     with pytest.raises(QueueFull):

@@ -187,7 +187,7 @@ class Client(Source):
             self.broker.waiting = sorted(self.taken + self.broker.waiting)
         self.taken = []
 
-    def shut(self) -> None:
+    def shutdown(self) -> None:
         self.close("q")
 
 

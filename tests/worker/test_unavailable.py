@@ -135,10 +135,10 @@ def test_a_consumer_goes_on_when_the_database_does(queue: Queue, unavailable: Ou
         consumer.drain(DEADLINE_S)
         with unavailable():
             until(lambda: not consumer.is_available)
-            assert not consumer.is_taking
+            assert not consumer.is_receiving
         queue.send("b", group="a")
         consumer.drain(DEADLINE_S)
-        assert consumer.is_taking
+        assert consumer.is_receiving
     assert handled == ["a", "b"]
     assert consumer.counts.done == 2
     assert [each.name for each in log("unavailable")] == ["inturn.consumer"]

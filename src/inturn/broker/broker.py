@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
 from inturn.broker.deadlines import Deadlines, StuckCheck, seconds_to_wait
 from inturn.broker.deduplication import POSTED, FirstTasks
-from inturn.broker.task import BrokerWorker, HeldTask, Place, Posted, SlotWaiter, Task, Turn, complain, needs_worker
+from inturn.broker.task import BrokerWorker, HeldTask, Place, Posted, Slot, SlotWaiter, Task, needs_worker, report_error
 from inturn.core import limits
 from inturn.core.arguments import refusal
 from inturn.core.errors import BrokerStopped
@@ -57,40 +57,40 @@ class QueueBroker:
     ) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
-        self._turns: Scheduler[Place | Posted] = scheduler(fairness, max_active, max_queued)
+        self._scheduler: Scheduler[Place | Posted] = scheduler(fairness, max_active, max_queued)
         self._first_tasks = FirstTasks(dedup_window_s, self._open)
-        self._deadlines = Deadlines(self._refuse)
+        self._deadlines = Deadlines(self._time_out)
         self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
-        self._latest: asyncio.Task[None] | None = None  # the worker that ran last
-        self._turn_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # the entering task by id of the turn
-        self._stuck = StuckCheck(self._workers, self._turn_tasks, self._turns)
+        self._latest_worker: asyncio.Task[None] | None = None  # the worker that ran last
+        self._slot_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # the entering task by id of the slot
+        self._stuck = StuckCheck(self._workers, self._slot_tasks, self._scheduler)
         self._drainers: set[asyncio.Future[None]] = set()
 
     @property
     def queued(self) -> int:
         """The number waiting for a slot, at most ``max_queued``; callers that wait in ``put`` for room do not count."""
-        return self._turns.queued
+        return self._scheduler.queued
 
     @property
     def active(self) -> int:
         """The number of slots held, at most ``max_active``."""
-        return self._turns.active
+        return self._scheduler.active
 
-    def turn(self, group: Hashable = None, *, timeout_s: float | None = None) -> Turn:
-        """Return a slot for the caller's own code: ``async with broker.turn("acct-1", timeout_s=5):``.
+    def slot(self, group: Hashable = None, *, timeout_s: float | None = None) -> Slot:
+        """Return a slot for the caller's own code: ``async with broker.slot("acct-1", timeout_s=5):``.
 
         Args:
             group: the group, of which at most one is active; None: no group.
             timeout_s: the maximum wait in seconds; None: no limit, 0: no wait.
 
         Returns:
-            A turn to be entered or awaited. Entering raises ``QueueFull`` at once, and ``TurnTimeout`` or
+            A slot to be entered or awaited. Entering raises ``QueueFull`` at once, and ``SlotTimeout`` or
             ``BrokerStopped`` during the wait.
 
         Raises:
             InputError: if ``timeout_s`` is not a number of seconds.
         """
-        return Turn(self, group, seconds_to_wait(timeout_s))
+        return Slot(self, group, seconds_to_wait(timeout_s))
 
     def submit(
         self,
@@ -101,13 +101,13 @@ class QueueBroker:
         hold: bool = False,
         dedup_id: Hashable = None,
     ) -> Task[T]:
-        """Run ``await function(*args)`` in its turn.
+        """Run ``await function(*args)`` when it gets a slot.
 
         Args:
             function: called in a copy of the caller's context when it gets its slot.
             args: its arguments.
             group: the group, of which at most one is active; None: no group.
-            timeout_s: the maximum wait for its turn in seconds; None: no limit, 0: no wait. It does not limit the run.
+            timeout_s: the maximum wait for its slot in seconds; None: no limit, 0: no wait. It does not limit the run.
             hold: whether it keeps its slot after a result, until ``Task.ack()`` or garbage collection of the task. An
                 error frees the slot at once.
             dedup_id: if the broker already knows it, nothing is run.
@@ -124,7 +124,7 @@ class QueueBroker:
         if dedup_id is not None and (first := self._first_tasks.result_of(dedup_id, hold=hold)) is not None:
             return first
         task = self._task(function, args, group, hold=hold)
-        if self._turns.take(group):
+        if self._scheduler.take(group):
             self._grant([group, task, None])
         else:
             self._wait(task, timeout_s)
@@ -139,7 +139,7 @@ class QueueBroker:
         group: Hashable = None,
         dedup_id: Hashable = None,
     ) -> None:
-        """Run ``await function(*args)`` in its turn, and discard the result.
+        """Run ``await function(*args)`` when it gets a slot, and discard the result.
 
         It is for many small tasks without results, at less than half the cost of ``submit``. The task has no deadline,
         and only ``stop`` can cancel it. Its error goes to the event loop's exception handler, which logs it by default.
@@ -159,7 +159,7 @@ class QueueBroker:
         if dedup_id is not None and self._first_tasks.find(dedup_id) is not None:
             return
         posted = (group, function, args)
-        if self._turns.enter(posted):
+        if self._scheduler.enter(posted):
             self._grant(posted)
         if dedup_id is not None:
             self._first_tasks.remember(dedup_id, POSTED)
@@ -187,10 +187,10 @@ class QueueBroker:
             return first
         task = self._task(function, args, group, hold=hold)
         room, is_outside = asyncio.Event(), False
-        if self._turns.take(group):
+        if self._scheduler.take(group):
             self._grant([group, task, None])
         else:
-            is_outside = self._wait(task, timeout_s, let_in=room.set)
+            is_outside = self._wait(task, timeout_s, on_room=room.set)
         if dedup_id is not None:
             self._first_tasks.remember(dedup_id, task)
         if is_outside:
@@ -205,10 +205,10 @@ class QueueBroker:
         """Wait until nothing is queued, running or unacknowledged, including tasks added meanwhile.
 
         Raises:
-            RuntimeError: if called in a task or a turn of this broker, which would wait for its own end.
+            RuntimeError: if called in a task or a slot of this broker, which would wait for its own end.
         """
-        self._refuse_within("drain")
-        while self._turns.active:  # something is active as long as anything waits
+        self._check_not_within("drain")
+        while self._scheduler.active:  # something is active as long as anything waits
             idle = asyncio.get_running_loop().create_future()
             self._drainers.add(idle)
             try:
@@ -217,17 +217,17 @@ class QueueBroker:
                 self._drainers.discard(idle)
 
     async def stop(self, *, cancel: bool = False) -> None:
-        """Refuse waiting and later calls with ``BrokerStopped``, and wait until all active tasks and turns have ended.
+        """Refuse waiting and later calls with ``BrokerStopped``, and wait until all active tasks and slots have ended.
 
         Args:
-            cancel: whether to cancel running tasks. Turns belong to their callers and are waited for.
+            cancel: whether to cancel running tasks. Slots belong to their callers and are waited for.
 
         Raises:
-            RuntimeError: if called in a task or a turn of this broker, which would wait for its own end.
+            RuntimeError: if called in a task or a slot of this broker, which would wait for its own end.
         """
-        self._refuse_within("stop")
+        self._check_not_within("stop")
         self._stopped = True
-        for _, waiter, args in self._turns.clear():
+        for _, waiter, args in self._scheduler.clear():
             if args is None:
                 waiter.place = None
                 waiter._fail(BrokerStopped(STOPPED))
@@ -269,57 +269,57 @@ class QueueBroker:
         task: Task[T] = HeldTask(loop=loop) if hold else Task(loop=loop)
         task._broker, task.group, task.place, task.deadline = self, group, None, None
         task._context, task._function, task._args = contextvars.copy_context(), function, args
-        task._keeps, task._holds, task._worker = hold, False, None
+        task._keeps_slot, task._holds, task._worker = hold, False, None
         return task
 
-    def _refuse_within(self, name: str) -> None:
+    def _check_not_within(self, name: str) -> None:
         caller = asyncio.current_task()
         if caller in self._workers:
             raise RuntimeError(f"{name}() was called in a task of this broker: it would deadlock; call it outside")
-        if any(task() is caller for task in self._turn_tasks.values()):
-            raise RuntimeError(f"{name}() was called in a turn of this broker: it would deadlock; leave the turn first")
+        if any(task() is caller for task in self._slot_tasks.values()):
+            raise RuntimeError(f"{name}() was called in a slot of this broker: it would deadlock; leave the slot first")
 
     def _wait(
-        self, waiter: SlotWaiter[Any], timeout_s: float | None, let_in: Callable[[], object] | None = None
+        self, waiter: SlotWaiter[Any], timeout_s: float | None, on_room: Callable[[], object] | None = None
     ) -> bool:
         """Queue a waiter; return whether it is outside the queue, waiting for room."""
         place: Place = [waiter.group, waiter, None]
-        outside = self._turns.wait(place, let_in)
+        is_outside = self._scheduler.wait(place, on_room)
         waiter.place = place
         if timeout_s is not None:
             loop = waiter.get_loop()
             waiter.deadline = loop.time() + timeout_s
             self._deadlines.add(loop, waiter, waiter.deadline)
         else:
-            self._stuck.look_later(waiter.get_loop())
-        return outside
+            self._stuck.schedule(waiter.get_loop())
+        return is_outside
 
     def _withdraw(self, waiter: SlotWaiter[Any]) -> None:
         place, waiter.place = waiter.place, None
         assert place is not None  # noqa: S101 - for mypy; callers have checked
-        self._turns.withdraw(place)
+        self._scheduler.withdraw(place)
         if waiter.deadline is not None:
-            self._deadlines.left()
+            self._deadlines.count_departure()
 
-    def _refuse(self, waiter: SlotWaiter[Any]) -> None:
+    def _time_out(self, waiter: SlotWaiter[Any]) -> None:
         self._withdraw(waiter)
         waiter.time_out()
 
-    def _look_at(self, one: Place | Posted | None) -> Place | Posted | None:
+    def _next_ready(self, entry: Place | Posted | None) -> Place | Posted | None:
         """Return the next to get a slot after ``Scheduler.next``, skip late ones; if none is active, end drains."""
-        while one is not None:
-            if one[2] is not None:
-                return one
-            waiter: SlotWaiter[Any] = one[1]
+        while entry is not None:
+            if entry[2] is not None:
+                return entry
+            waiter: SlotWaiter[Any] = entry[1]
             waiter.place = None
             if waiter.deadline is None:
-                return one
-            self._deadlines.left()
+                return entry
+            self._deadlines.count_departure()
             if waiter.deadline > waiter.get_loop().time():
-                return one
+                return entry
             waiter.time_out()  # the timer has not fired yet; the next one gets the slot
-            one = self._turns.next(waiter.group)
-        if not self._turns.active:
+            entry = self._scheduler.next(waiter.group)
+        if not self._scheduler.active:
             for idle in self._drainers:
                 if not idle.done():
                     idle.set_result(None)
@@ -327,9 +327,9 @@ class QueueBroker:
 
     def _release(self, group: Hashable) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            one = self._look_at(self._turns.next(group))
-            if one is not None:
-                self._grant(one)
+            entry = self._next_ready(self._scheduler.next(group))
+            if entry is not None:
+                self._grant(entry)
 
     def _release_later(self, group: Hashable) -> None:
         """Release a slot from a finalizer, which may run at any moment and in any thread."""
@@ -337,64 +337,64 @@ class QueueBroker:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
                 self._loop.call_soon_threadsafe(self._release, group)
 
-    def _grant(self, one: Place | Posted) -> None:
+    def _grant(self, entry: Place | Posted) -> None:
         """Start the one that got a slot: resume a caller, or create a worker for a task."""
-        if not needs_worker(one):
-            one[1].set_result(None)
+        if not needs_worker(entry):
+            entry[1].set_result(None)
             return
-        nobodys = contextvars.Context()  # otherwise it would keep the context of its first task alive
-        worker = BrokerWorker(self._work(), loop=self._loop, context=nobodys)  # create_task might start it at once
-        self._workers[worker] = one
-        worker.add_done_callback(self._worker_ended, context=nobodys)
+        context = contextvars.Context()  # otherwise it would keep the context of its first task alive
+        worker = BrokerWorker(self._run_worker(), loop=self._loop, context=context)  # create_task might begin it now
+        self._workers[worker] = entry
+        worker.add_done_callback(self._worker_ended, context=context)
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         """Run the task for which this worker was created, and then each task that gets its slot."""
         worker = asyncio.current_task()
         if not isinstance(worker, BrokerWorker):
             return
-        turns, one, run, args, until = self._turns, self._workers[worker], None, None, 0.0
+        scheduler, entry, run, args, burst_end_s = self._scheduler, self._workers[worker], None, None, 0.0
         self._workers[worker] = None  # do not keep a finished task alive
         try:
-            while one is not None:
-                group, run, args = one
+            while entry is not None:
+                group, run, args = entry
                 if args is not None:
                     try:
                         await run(*args)
                     except BaseException as error:  # noqa: BLE001 - it is reported, or raised again
-                        complain(worker.get_loop(), error)
-                    one = turns.next(group)
+                        report_error(worker.get_loop(), error)
+                    entry = scheduler.next(group)
                 else:
                     if not run.done() and (rest := run._begin(worker)) is not None:  # done if cancelled meanwhile
                         await rest
-                    one = None if run._holds else turns.next(group)
-                if one is None or one[2] is None or worker.was_cancelled:
-                    one = self._hand_on(worker, one)
-                if self._latest is not worker:  # others ran meanwhile, so the loop was not blocked
-                    self._latest, until = worker, 0.0
-                elif not until:
-                    until = monotonic() + limits.BROKER_BURST_S
-                elif monotonic() > until:
+                    entry = None if run._holds else scheduler.next(group)
+                if entry is None or entry[2] is None or worker.was_cancelled:
+                    entry = self._continue_with(worker, entry)
+                if self._latest_worker is not worker:  # others ran meanwhile, so the loop was not blocked
+                    self._latest_worker, burst_end_s = worker, 0.0
+                elif not burst_end_s:
+                    burst_end_s = monotonic() + limits.BROKER_BURST_S
+                elif monotonic() > burst_end_s:
                     await asyncio.sleep(0)
-                    until = 0.0
+                    burst_end_s = 0.0
         finally:
-            self._workers[worker] = one
-            del one, run, args  # a kept error keeps this frame, which must not keep tasks alive
+            self._workers[worker] = entry
+            del entry, run, args  # a kept error keeps this frame, which must not keep tasks alive
 
-    def _hand_on(self, worker: BrokerWorker, one: Place | Posted | None) -> Place | Posted | None:
+    def _continue_with(self, worker: BrokerWorker, entry: Place | Posted | None) -> Place | Posted | None:
         """Return the task that this worker runs next; start others that get the slot elsewhere."""
-        one = self._look_at(one)
-        if one is not None and (worker.was_cancelled or not needs_worker(one)):  # it may cancel no other task
-            self._grant(one)
+        entry = self._next_ready(entry)
+        if entry is not None and (worker.was_cancelled or not needs_worker(entry)):  # it may cancel no other task
+            self._grant(entry)
             return None
-        return one
+        return entry
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        one = self._workers.pop(worker)
-        if self._latest is worker:
-            self._latest = None
-        if one is not None:  # cancelled before it began, by ``stop`` or the end of the loop; or it ended the loop
-            if one[2] is None:
-                one[1].cancel()
-            self._release(one[0])
+        entry = self._workers.pop(worker)
+        if self._latest_worker is worker:
+            self._latest_worker = None
+        if entry is not None:  # cancelled before it began, by ``stop`` or the end of the loop; or it ended the loop
+            if entry[2] is None:
+                entry[1].cancel()
+            self._release(entry[0])
         if not worker.cancelled():
             worker.exception()  # marks it as retrieved: the task's own future raises it

@@ -1,7 +1,7 @@
 """The timers of a broker: deadlines of waiters, and a check for a broker that waits for itself.
 
-All deadlines are in one heap, with one event loop timer for the first. A timer for each would cost more than the turn
-itself, which nearly always begins in time.
+All deadlines are in one heap, with one event loop timer for the first. A timer for each would cost more than the slot
+itself, which nearly always comes in time.
 """
 
 import asyncio
@@ -35,52 +35,52 @@ def seconds_to_wait(timeout_s: float | None) -> float | None:
 class Deadlines:
     """A heap of deadlines that refuses waiters in time.
 
-    A waiter that got its turn stays in the heap until it reaches the front, or until half of the heap has finished
+    A waiter that got its slot stays in the heap until it reaches the front, or until half of the heap has finished
     waiting. So the clean-up has a constant cost for each. The heap holds only weak references.
 
     Args:
-        refuse: called with a waiter whose deadline has passed. On return the waiter must have no place, and ``left``
-            must have been called for it.
+        refuse: called with a waiter whose deadline has passed. On return the waiter must have no place, and
+            ``count_departure`` must have been called for it.
     """
 
-    __slots__ = ("_gone", "_heap", "_numbers", "_refuse", "_timer", "_timer_at")
+    __slots__ = ("_heap", "_numbers", "_refuse", "_stale", "_timer", "_timer_deadline")
 
     def __init__(self, refuse: Callable[[SlotWaiter[Any]], object]) -> None:
         self._refuse = refuse
         self._heap: list[tuple[float, int, weakref.ref[SlotWaiter[Any]]]] = []
         self._numbers = count()  # of equal deadlines the older one is first
-        self._gone = 0  # number in the heap that have finished waiting
+        self._stale = 0  # number in the heap that have finished waiting
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer_deadline = 0.0
 
     def add(self, loop: asyncio.AbstractEventLoop, waiter: SlotWaiter[Any], deadline: float) -> None:
         """Refuse a waiter at this time of the loop, in seconds, if it still waits then."""
         heapq.heappush(self._heap, (deadline, next(self._numbers), weakref.ref(waiter)))
-        if self._timer is None or deadline < self._timer_at:
+        if self._timer is None or deadline < self._timer_deadline:
             self._set_timer(loop, deadline)
 
-    def left(self) -> None:
+    def count_departure(self) -> None:
         """Count one added waiter as no longer waiting."""
-        self._gone += 1
-        if self._gone > 32 + len(self._heap) // 2:
+        self._stale += 1
+        if self._stale > 32 + len(self._heap) // 2:
             self._heap = [each for each in self._heap if (waiter := each[2]()) is not None and waiter.place]
             heapq.heapify(self._heap)
-            self._gone = 0
+            self._stale = 0
 
     def close(self) -> None:
         """Clear all deadlines."""
         self._heap.clear()
-        self._gone = 0
+        self._stale = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _set_timer(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = loop.call_at(at, self._ring, loop), at
+        self._timer, self._timer_deadline = loop.call_at(deadline, self._on_timer, loop), deadline
 
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         now = loop.time()
         while self._heap:
@@ -88,7 +88,7 @@ class Deadlines:
             waiter = reference()
             if waiter is None or waiter.place is None:
                 heapq.heappop(self._heap)
-                self._gone -= 1
+                self._stale -= 1
             elif deadline > now:
                 self._set_timer(loop, deadline)
                 return
@@ -103,31 +103,31 @@ class StuckCheck:
     """A check, some time after a task was queued, that logs a warning if all slots wait for queued tasks.
 
     A check costs a walk through the active tasks, and there is at most one every ``limits.BROKER_STUCK_S`` seconds. It
-    recognises ``await task``, ``asyncio.gather`` and turns; it ignores other ways of waiting.
+    recognises ``await task``, ``asyncio.gather`` and slots; it ignores other ways of waiting.
 
     Args:
         workers: the asyncio tasks that run the broker's tasks.
-        turn_tasks: the asyncio tasks that have entered turns.
-        slots: the broker's slots.
+        slot_tasks: the asyncio tasks that have entered slots.
+        scheduler: the broker's slots.
     """
 
-    __slots__ = ("_slots", "_timer", "_turn_tasks", "_workers")
+    __slots__ = ("_scheduler", "_slot_tasks", "_timer", "_workers")
 
     def __init__(
         self,
         workers: Collection[asyncio.Task[None]],
-        turn_tasks: Mapping[int, weakref.ref[asyncio.Task[Any]]],
-        slots: Scheduler[Any],
+        slot_tasks: Mapping[int, weakref.ref[asyncio.Task[Any]]],
+        scheduler: Scheduler[Any],
     ) -> None:
         self._workers = workers
-        self._turn_tasks = turn_tasks
-        self._slots = slots
+        self._slot_tasks = slot_tasks
+        self._scheduler = scheduler
         self._timer: asyncio.TimerHandle | None = None
 
-    def look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+    def schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         """Schedule a check, after something was queued without a deadline."""
         if self._timer is None:
-            self._timer = loop.call_later(limits.BROKER_STUCK_S, self._look)
+            self._timer = loop.call_later(limits.BROKER_STUCK_S, self._check)
 
     def close(self) -> None:
         """Cancel the scheduled check."""
@@ -135,10 +135,10 @@ class StuckCheck:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
-        holders = [*self._workers, *(task() for task in self._turn_tasks.values())]
-        if len(holders) == self._slots.active > 0 and all(map(self._awaits_queued, holders)):
+        holders = [*self._workers, *(task() for task in self._slot_tasks.values())]
+        if len(holders) == self._scheduler.active > 0 and all(map(self._awaits_queued, holders)):
             _log.warning(
                 "a broker is stuck: all %d slots are held by tasks that wait for another slot of the same broker; "
                 "give the inner tasks a timeout_s or another broker, or wait for them outside of the slot",
@@ -151,7 +151,7 @@ class StuckCheck:
             isinstance(each, SlotWaiter)
             and each.place is not None
             and each.deadline is None
-            and each._broker._turns is self._slots
+            and each._broker._scheduler is self._scheduler
             for each in _awaited(task)
         )
 

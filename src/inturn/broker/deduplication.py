@@ -1,7 +1,7 @@
 """The deduplication of a broker's tasks: the first task with each id, for as long as the id is remembered.
 
 The rule is the same as for queues, core/queue/deduplication.py: an id is known for a window that begins with the first
-task, whatever its result. But a task that did not get its turn, or was cancelled, is forgotten, so that it can be
+task, whatever its result. But a task that did not get its slot, or was cancelled, is forgotten, so that it can be
 submitted again.
 """
 
@@ -25,31 +25,31 @@ class FirstTasks:
 
     Args:
         window_s: time for which an id is remembered, in seconds; None: for ever.
-        opened: returns the loop of the broker, whose time counts, or refuses if the broker is stopped.
+        open_loop: returns the loop of the broker, whose time counts, or refuses if the broker is stopped.
 
     Raises:
         InputError: if it is not a number of seconds, or negative.
     """
 
-    __slots__ = ("_first", "_opened", "_window_s")
+    __slots__ = ("_first", "_open_loop", "_window_s")
 
-    def __init__(self, window_s: float | None, opened: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    def __init__(self, window_s: float | None, open_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         if window_s is not None and (
             isinstance(window_s, bool) or not isinstance(window_s, int | float) or not window_s >= 0
         ):
             raise InputError(f"dedup_window_s is {window_s!r}; expected a number of seconds, or None for ever")
-        self._opened = opened
+        self._open_loop = open_loop
         self._window_s = inf if window_s is None else window_s
         self._first: dict[Hashable, tuple[Any, float]] = {}  # the oldest first, so in the order in which they expire
 
     def find(self, dedup_id: Hashable) -> Any:
         """Return the first task with an id, ``POSTED`` if that has no result, or None if there is none."""
-        now = self._opened().time()
+        now = self._open_loop().time()
         try:
             first, until = self._first.get(dedup_id, (None, now))
         except TypeError as error:
             raise refusal("dedup_id", dedup_id, "a hashable value, such as a text or a number") from error
-        if until <= now or (isinstance(first, Task) and first.is_lost()):
+        if until <= now or (isinstance(first, Task) and first.never_ran()):
             return None
         return first
 
@@ -71,13 +71,13 @@ class FirstTasks:
 
     def remember(self, dedup_id: Hashable, first: Any) -> None:
         """Remember a task, or ``POSTED``, as the first with its id; forget expired ids, and the oldest of too many."""
-        now = self._opened().time()
+        now = self._open_loop().time()
         self._first.pop(dedup_id, None)
         self._first[dedup_id] = first, now + self._window_s
-        over = [each for each, (_, until) in islice(self._first.items(), 2) if until <= now]
+        expired = [each for each, (_, until) in islice(self._first.items(), 2) if until <= now]
         if len(self._first) > limits.BROKER_REMEMBERED:
-            over = over or [next(iter(self._first))]
-        for each in over:
+            expired = expired or [next(iter(self._first))]
+        for each in expired:
             del self._first[each]
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Tasks, from submission to result, and turns, which are slots for the caller's own code.
+"""Tasks, from submission to result, and slots for the caller's own code.
 
 One worker runs many tasks. An asyncio task for each would cost more than all the rest of a broker. This module does
 the work of one instead: each task has its own context, errors and cancellation.
@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Generator, Hashable
 from typing import TYPE_CHECKING, Any, Self
 
-from inturn.core.errors import TurnTimeout
+from inturn.core.errors import SlotTimeout
 
 if TYPE_CHECKING:
     from inturn.broker.broker import QueueBroker
@@ -53,7 +53,7 @@ class SlotWaiter(asyncio.Future[T]):
 
     def time_out(self) -> None:
         """Refuse the waiter, since its deadline has passed."""
-        self._fail(TurnTimeout("the deadline passed while the task waited for its turn"))
+        self._fail(SlotTimeout("the deadline passed while the task waited for its slot"))
 
     def _fail(self, error: BaseException) -> None:
         self.set_exception(error)
@@ -64,25 +64,25 @@ class Task(SlotWaiter[T]):
     """A task of a broker: await it for its result.
 
     It is an ``asyncio.Future``, for ``asyncio.gather``, ``wait`` and ``shield``. As with an asyncio task, cancelling a
-    caller that awaits it cancels it too. It raises the error of the task, and ``TurnTimeout`` or ``BrokerStopped`` if
-    the task did not get its turn. Errors that are never retrieved are not logged.
+    caller that awaits it cancels it too. It raises the error of the task, and ``SlotTimeout`` or ``BrokerStopped`` if
+    the task did not get its slot. Errors that are never retrieved are not logged.
     """
 
-    __slots__ = ("_args", "_context", "_function", "_holds", "_keeps", "_worker")
+    __slots__ = ("_args", "_context", "_function", "_holds", "_keeps_slot", "_worker")
     _context: contextvars.Context | None  # these three are cleared when it begins
     _function: Callable[..., Awaitable[T]] | None
     _args: tuple[Any, ...]
-    _keeps: bool  # whether to keep the slot after a result
+    _keeps_slot: bool  # whether to keep the slot after a result
     _holds: bool  # whether it has its result and keeps the slot
     _worker: "asyncio.Task[None] | None"  # while it runs
 
-    def is_lost(self) -> bool:
-        """Return whether it ended without its turn, or was cancelled."""
+    def never_ran(self) -> bool:
+        """Return whether it ended without its slot, or was cancelled."""
         return self.cancelled() or (self.done() and self._function is not None)
 
     def ack(self) -> None:
         """Free the slot that ``hold=True`` keeps, once the task has ended. A second call does nothing."""
-        self._keeps = False
+        self._keeps_slot = False
         if self._holds:
             self._holds = False
             self._broker._release(self.group)
@@ -113,13 +113,13 @@ class Task(SlotWaiter[T]):
         except BaseException as error:  # noqa: BLE001 - any error is raised where the task is awaited
             self._end(error)
         else:
-            return self._go_on(context, coroutine, awaited)
+            return self._resume(context, coroutine, awaited)
         finally:
             del self  # a kept error keeps this frame, which must not keep the task alive
         return None
 
     @types.coroutine
-    def _go_on(
+    def _resume(
         self, context: contextvars.Context, coroutine: Coroutine[Any, Any, T], awaited: Any
     ) -> Generator[Any, Any, None]:
         """Run the rest of the task, each step in its context."""
@@ -142,7 +142,7 @@ class Task(SlotWaiter[T]):
     def _succeed(self, result: T) -> None:
         self._worker = None
         self.set_result(result)
-        self._holds = self._keeps
+        self._holds = self._keeps_slot
 
     def _end(self, error: BaseException) -> None:
         self._worker = None
@@ -188,25 +188,25 @@ class BrokerWorker(asyncio.Task[None]):
         return super().cancel(msg)
 
 
-def needs_worker(one: Place | Posted) -> bool:
+def needs_worker(entry: Place | Posted) -> bool:
     """Return whether one needs a worker; a caller is only resumed."""
-    return one[2] is not None or isinstance(one[1], Task)
+    return entry[2] is not None or isinstance(entry[1], Task)
 
 
-def complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
+def report_error(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
     """Report an error of a posted task to the loop, but raise it if it ends the worker or the loop."""
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error
     loop.call_exception_handler({"message": "a task that was posted to a broker failed", "exception": error})
 
 
-class Turn:
+class Slot:
     """A slot, held from entering or awaiting it until it is left, acknowledged or garbage-collected; used once.
 
     ```
-    async with broker.turn("acct-1"):          # until the end of the block
+    async with broker.slot("acct-1"):          # until the end of the block
         …
-    turn = await broker.turn("acct-1")         # until turn.ack()
+    slot = await broker.slot("acct-1")         # until slot.ack()
     ```
     """
 
@@ -223,11 +223,11 @@ class Turn:
 
     async def __aenter__(self) -> Self:
         if self._used:
-            raise RuntimeError("a turn can be used only once; get another one from broker.turn()")
+            raise RuntimeError("a slot can be used only once; get another one from broker.slot()")
         self._used = True
         broker = self._broker
         loop = broker._open()
-        if not broker._turns.take(self._group):
+        if not broker._scheduler.take(self._group):
             waiter: SlotWaiter[None] = SlotWaiter(loop=loop)
             waiter._broker, waiter.group, waiter.place, waiter.deadline = broker, self._group, None, None
             broker._wait(waiter, self._timeout_s)
@@ -240,7 +240,7 @@ class Turn:
         self._holds = True
         task = asyncio.current_task()
         if task is not None:
-            broker._turn_tasks[id(self)] = weakref.ref(task)  # weak: the task may keep this turn alive
+            broker._slot_tasks[id(self)] = weakref.ref(task)  # weak: the task may keep this slot alive
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -258,5 +258,5 @@ class Turn:
     def _free(self, release: Callable[[Hashable], None]) -> None:
         if self._holds:
             self._holds = False
-            self._broker._turn_tasks.pop(id(self), None)
+            self._broker._slot_tasks.pop(id(self), None)
             release(self._group)

@@ -106,9 +106,9 @@ def check(
     settings are checked, and the number of messages is shown. For a configuration file of 'inturn serve', the settings
     and secrets of its webhooks are checked.
     """
-    from inturn.ingest.config import is_of_server, read
+    from inturn.ingest.config import is_server_config, read
 
-    if is_of_server(config):
+    if is_server_config(config):
         _check_webhooks(config, as_json=as_json)
         return
     found = [each for table in read(config).sources for each in _checked(table, config.parent, limit)]
@@ -143,11 +143,11 @@ def _check_webhooks(config: Path, *, as_json: bool) -> None:
 
 def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any]]:
     from inturn.core.errors import PositionGone, SourceError
-    from inturn.ingest.known_ids import identified
-    from inturn.ingest.mapping import decoding
+    from inturn.ingest.known_ids import with_id
+    from inturn.ingest.mapping import with_decoder
 
     source = table.source(folder)
-    map_ = decoding(table.decoder(folder), identified(source, table.message_mapping(), once=table.once).compiled())
+    map_ = with_decoder(table.decoder(folder), with_id(source, table.message_mapping(), once=table.once).compiled())
     found: list[dict[str, Any]] = []
     try:
         for partition in source.partitions():
@@ -168,7 +168,7 @@ def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any
     except SourceError as error:
         raise SourceError(f"{table.name}: {error}") from error
     finally:
-        source.shut()
+        source.shutdown()
     return found
 
 
@@ -178,11 +178,11 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the partitions of sources: position, owner, counts, and the reason if one is not read."""
-    from inturn.ingest import rejecting_names, source_names
+    from inturn.ingest import names_with_rejections, source_names
 
     path, wanted = split_target(database)
     with opened_database(path) as db:
-        names = [wanted] if wanted else sorted({*source_names(db), *rejecting_names(db)})
+        names = [wanted] if wanted else sorted({*source_names(db), *names_with_rejections(db)})
         found = [row for name in names for row in _rows(db, name)]
     if wanted and not found:
         raise InputError(f"{shown(path)} has no source {wanted!r}; list all with 'inturn ingest status {shown(path)}'")
@@ -211,7 +211,11 @@ def _rows(db: "Database", name: str) -> list[dict[str, Any]]:
     from inturn.ingest import SourceControl
 
     control, now_ms = SourceControl(db, name), db.writer.clock()
-    moved, troubles, kept = control.moved_counts(), control.troubles(), Counter(p.partition for p in control.selected())
+    moved, troubles, kept = (
+        control.moved_counts(),
+        control.troubles(),
+        Counter(p.partition for p in control.rejected_places()),
+    )
     partitions = control.partitions()
     rows = [
         _row(name, each, now_ms)
@@ -313,12 +317,12 @@ def seek(
     as_json: AsJson = False,
 ) -> None:
     """Continue a source at another position, also if a partition was recreated or its position no longer exists."""
-    from inturn.ingest.positions import NoJson
+    from inturn.ingest.positions import InvalidJson
 
     try:
         where = None if position == "start" else json.loads(position)
     except ValueError:
-        where = NoJson(position)
+        where = InvalidJson(position)
     _changed(source, "seek", partition or [], where, as_json=as_json)
 
 

@@ -83,7 +83,7 @@ class SourceRun:
             EVENTS.warning("retry", self.name, text, source=self.name, error=self._trouble, pause_s=pause_s)
             if self._stopping.wait(pause_s):
                 return IngestCounts()
-            pause_s = min(2 * pause_s, limits.INGEST_PAUSE_AT_MOST_S)
+            pause_s = min(2 * pause_s, limits.INGEST_PAUSE_MAX_S)
             try:
                 self.begin()
             except StoreUnavailable as error:

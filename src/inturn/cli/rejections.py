@@ -120,7 +120,7 @@ def resend(
             _show_preview(control, intake, which, as_json=as_json)
             return
         with progress("resend", len(places), quiet=as_json) as advance:
-            counts = control.resend(intake, numbers=which, advance=advance)
+            counts = control.resend(intake, numbers=which, on_progress=advance)
     if as_json:
         print_json({"source": name, "action": "resend", **counts._asdict()})
         return
@@ -178,7 +178,7 @@ def purge(
             return
         confirm_loss(f"Remove {what} permanently?", yes=yes, as_json=as_json)
         with progress("purge", len(places), quiet=as_json) as advance:
-            removed = control.purge(numbers=which, advance=advance)
+            removed = control.purge(numbers=which, on_progress=advance)
     if as_json:
         print_json({"source": name, "action": "purge", "removed": removed})
     else:
@@ -191,9 +191,9 @@ def check_known(db: "Database", path: str, name: str) -> None:
     Raises:
         InputError: if it does not exist.
     """
-    from inturn.ingest import rejecting_names, source_names
+    from inturn.ingest import names_with_rejections, source_names
 
-    known = sorted({*source_names(db), *rejecting_names(db)})
+    known = sorted({*source_names(db), *names_with_rejections(db)})
     if name not in known:
         there = ", ".join(known) or "none"
         raise InputError(
@@ -210,9 +210,9 @@ def _selected(control: "SourceControl", records: RecordOptions) -> "tuple[set[in
     numbers, partitions = frozenset(records.number or ()), frozenset(records.partition or ())
     if records.every == bool(numbers or partitions):
         raise InputError("expected a selection of records: --number or --partition, or --all alone")
-    places = control.selected(numbers=numbers, partitions=partitions)
+    places = control.rejected_places(numbers=numbers, partitions=partitions)
     if partitions - {each.partition for each in places}:  # unknown, or without rejected records
-        known = {each.name for each in control.partitions()} | {each.partition for each in control.selected()}
+        known = {each.name for each in control.partitions()} | {each.partition for each in control.rejected_places()}
         if missing := sorted(partitions - known):
             raise InputError(f"no partition {missing[0]!r}; existing partitions: {', '.join(sorted(known)) or 'none'}")
     return {each.number for each in places} or {0}, places  # 0 matches no record; an empty set would select all
@@ -224,9 +224,9 @@ def _intake(config: Path, path: str, name: str) -> "IntakeRule":
     Raises:
         InputError: if it does not exist, belongs to another database, or is ambiguous.
     """
-    from inturn.ingest.config import is_of_server, read
+    from inturn.ingest.config import is_server_config, read
 
-    if is_of_server(config):
+    if is_server_config(config):
         from inturn.sqs.config import load
 
         hooks = {each.name: each.webhook() for each in load(config).webhooks}

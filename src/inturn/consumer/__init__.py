@@ -1,6 +1,6 @@
 """Handlers with side effects, over a durable queue."""
 
 from inturn.consumer.consumer import Consumer, consume
-from inturn.consumer.rounds import ConsumedCounts
+from inturn.consumer.unit_of_work import ConsumedCounts
 
 __all__ = ["ConsumedCounts", "Consumer", "consume"]

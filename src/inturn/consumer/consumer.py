@@ -1,7 +1,7 @@
 """The consumer: it runs a handler with side effects for messages of a queue, in order within each group.
 
-The consumer's own thread runs all its transactions, one after the other; see rounds.py. A pool of threads runs the
-handler; see handling.py.
+The consumer's own thread runs all its transactions, one after the other; see unit_of_work.py. A pool of threads runs
+the handler; see handler_call.py.
 """
 
 import asyncio
@@ -10,18 +10,18 @@ from collections import deque
 from collections.abc import Callable, Sized
 from typing import Literal, Self
 
-from inturn.consumer.handling import HandlerCall, MessageHandler, OpenTransaction
+from inturn.consumer.handler_call import HandlerCall, MessageHandler, OpenTransaction
 from inturn.consumer.report import ConsumerReport
-from inturn.consumer.rounds import (
-    ConsumedCounts,
-    Handling,
-    HandlingResult,
-    RoundRequest,
-    RoundResult,
-    Rounds,
-    Then,
-)
 from inturn.consumer.transaction import AckRefused
+from inturn.consumer.unit_of_work import (
+    ConsumedCounts,
+    ExhaustedAction,
+    MessageTask,
+    MessageUnitOfWork,
+    MessageWorkRequest,
+    MessageWorkResult,
+    TaskResult,
+)
 from inturn.core import limits
 from inturn.core.arguments import check_type
 from inturn.core.errors import HandlerError, InputError
@@ -39,7 +39,7 @@ from inturn.worker.background import BackgroundLoop, OnError
 from inturn.worker.thread_pool import Pace, ThreadPool
 
 _RETRY = Retry(5, "1 second")
-_HANDLED = frozenset((HandlingResult.DONE, HandlingResult.COMMITTED))
+_HANDLED = frozenset((TaskResult.DONE, TaskResult.COMMITTED))
 
 
 def consume(  # noqa: PLR0913 - options by name, each with a default
@@ -48,7 +48,7 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
     *,
     concurrency: int = limits.WORKER_CONCURRENCY,
     retry: Retry = _RETRY,
-    then: Then = "park",
+    then: ExhaustedAction = "park",
     transaction: OpenTransaction | None = None,
     rate_limit: Rate | None = None,
     group_rate_limit: Rate | None = None,
@@ -127,7 +127,7 @@ class Consumer(BackgroundLoop):
         *,
         concurrency: int = limits.WORKER_CONCURRENCY,
         retry: Retry = _RETRY,
-        then: Then = "park",
+        then: ExhaustedAction = "park",
         transaction: OpenTransaction | None = None,
         rate_limit: Rate | None = None,
         group_rate_limit: Rate | None = None,
@@ -148,16 +148,16 @@ class Consumer(BackgroundLoop):
         keep_source_lines(handler)
         self._call = HandlerCall(handler, transaction)
         rates = RateLimits(rate_limit, group_rate_limit)
-        self._rounds = Rounds(queue, retry, then, rates)
+        self._unit_of_work = MessageUnitOfWork(queue, retry, then, rates)
         self._report = ConsumerReport(queue.name, queue.writer.database)
-        self._pool: ThreadPool[Handling] = ThreadPool(concurrency, self._handle, "inturn-consumer")
+        self._pool: ThreadPool[MessageTask] = ThreadPool(concurrency, self._handle, "inturn-consumer")
         self._is_limited = any(rates)
-        self._in_hand: dict[str | int, Handling] = {}  # received, by place; in the pool
-        self._done: deque[Handling] = deque()  # from the threads
-        self._back: list[Handling] = []  # to be returned to the queue
+        self._active: dict[str | int, MessageTask] = {}  # received, by ordering key; in the pool
+        self._ended_tasks: deque[MessageTask] = deque()  # from the threads
+        self._unstarted: list[MessageTask] = []  # to be returned to the queue
         self._pace = Pace()
         self._is_running = False
-        self._is_proved = False  # once it has handled a message
+        self._has_handled = False  # once it has handled a message
 
     # --- what a caller does ---
 
@@ -175,152 +175,152 @@ class Consumer(BackgroundLoop):
             self._tell()
 
     @property
-    def is_taking(self) -> bool:
+    def is_receiving(self) -> bool:
         """True while it takes messages: it is not stopped, and its database is available."""
         return self._is_running and not self._stopping.is_set() and self.is_available
 
     # --- the threads ---
 
-    def _handle(self, handling: Handling) -> None:
+    def _handle(self, task: MessageTask) -> None:
         """Handle one message in a thread of the pool."""
         try:
-            handling.result = self._result(handling)
+            task.result = self._run_handler(task)
         except (KeyboardInterrupt, SystemExit) as error:  # it ends the consumer, which raises it
-            handling.fault = error
+            task.fault = error
         except BaseException as error:  # noqa: BLE001 - any other error is a failed attempt
-            handling.result = HandlingResult.FAILED
-            handling.error, handling.error_type = kept_error(traceback_of(error)), type(error).__name__
+            task.result = TaskResult.FAILED
+            task.error, task.error_type = kept_error(traceback_of(error)), type(error).__name__
             if isinstance(error, HandlerError):
-                handling.wrong = error
-        self._done.append(handling)
+                task.handler_error = error
+        self._ended_tasks.append(task)
         self._ended()
 
-    def _result(self, handling: Handling) -> HandlingResult:
+    def _run_handler(self, task: MessageTask) -> TaskResult:
         """Call the handler, unless the lease has expired: another receiver may have the message."""
-        if handling.until_ms is None or handling.until_ms <= self._queue.writer.clock():
-            return HandlingResult.LOST
+        if task.until_ms is None or task.until_ms <= self._queue.writer.clock():
+            return TaskResult.LOST
         began_s = time.perf_counter()
         try:
-            return HandlingResult.COMMITTED if self._call.run(handling.message) else HandlingResult.DONE
+            return TaskResult.COMMITTED if self._call.run(task.message) else TaskResult.DONE
         except AckRefused:
-            return HandlingResult.LOST
+            return TaskResult.LOST
         finally:
-            handling.took_s = time.perf_counter() - began_s
+            task.duration_s = time.perf_counter() - began_s
 
     # --- the consumer's own thread ---
 
     @override
     def _taken(self) -> Sized:
-        return self._in_hand
+        return self._active
 
     @override
     def _round(self) -> bool:
         self._is_running = True
-        self._found = self._do(is_taking=True)
-        return self._found.is_empty and not self._in_hand
+        self._last_result = self._transact(is_receiving=True)
+        return self._last_result.is_empty and not self._active
 
-    def _do(self, *, is_taking: bool) -> RoundResult:
+    def _transact(self, *, is_receiving: bool) -> MessageWorkResult:
         """Run one transaction: settle ended attempts, and receive new messages."""
         ended = self._collect()
-        back, self._back = self._back, []
-        now_ms, lease_ms = self._queue.writer.clock(), self._rounds.lease_ms
-        request = RoundRequest(
+        unstarted, self._unstarted = self._unstarted, []
+        now_ms, lease_ms = self._queue.writer.clock(), self._unit_of_work.lease_ms
+        request = MessageWorkRequest(
             ended,
-            back,
+            unstarted,
             [
                 each
-                for each in self._in_hand.values()
+                for each in self._active.values()
                 if each.until_ms is not None and each.until_ms - now_ms < lease_ms // 2
             ],
-            self._most() if is_taking and not self._stopping.is_set() else 0,
-            is_busy=bool(self._in_hand),
-            asks_empty=bool(self._drains) and not self._in_hand,
+            self._receive_limit() if is_receiving and not self._stopping.is_set() else 0,
+            is_busy=bool(self._active),
+            checks_empty=bool(self._drains) and not self._active,
         )
         began_ns = time.time_ns()
-        found = self._in_store(lambda: self._rounds.run(request))
+        found = self._in_store(lambda: self._unit_of_work.run(request))
         for name, count in vars(found.counts).items():
             setattr(self.counts, name, getattr(self.counts, name) + count)
-        self._report.kept(ended, found)
+        self._report.committed(ended, found)
         self._pace.done(len(ended))
-        self._take_up(found.received, began_ns)
+        self._start_tasks(found.received, began_ns)
         return found
 
-    def _collect(self) -> list[Handling]:
+    def _collect(self) -> list[MessageTask]:
         """Return the ended attempts. A fault ends the consumer once the others are settled.
 
         An invalid result of the handler does so too, if no message was handled before. Its attempt counts, so that a
         message that causes it does not end every consumer that begins with it.
         """
         ended = []
-        for _ in range(len(self._done)):
-            handling = self._done.popleft()
-            if self._in_hand.get(handling.place) is handling:
-                del self._in_hand[handling.place]
-            if handling.fault is None:
-                ended.append(handling)
+        for _ in range(len(self._ended_tasks)):
+            task = self._ended_tasks.popleft()
+            if self._active.get(task.ordering_key) is task:
+                del self._active[task.ordering_key]
+            if task.fault is None:
+                ended.append(task)
             else:
-                self._back.append(handling)
-                self._fail(handling.fault)
-        self._is_proved = self._is_proved or any(each.result in _HANDLED for each in ended)
-        wrong = next((each.wrong for each in ended if each.wrong is not None), None)
-        if wrong is not None and not self._is_proved:
-            self._fail(wrong)
+                self._unstarted.append(task)
+                self._fail(task.fault)
+        self._has_handled = self._has_handled or any(each.result in _HANDLED for each in ended)
+        handler_error = next((each.handler_error for each in ended if each.handler_error is not None), None)
+        if handler_error is not None and not self._has_handled:
+            self._fail(handler_error)
         return ended
 
-    def _most(self) -> int:
+    def _receive_limit(self) -> int:
         """Return the number of messages to receive: one per free place, or some in advance if handlers are short."""
-        in_hand, ahead = len(self._in_hand), self._pace.ahead
-        if any(each.is_alone for each in self._in_hand.values()):
+        active, ahead = len(self._active), self._pace.ahead
+        if any(each.is_alone for each in self._active.values()):
             return 0
         if self._is_limited or ahead <= self._concurrency:  # limited messages begin at once, so that the rate holds
-            return max(0, self._concurrency - in_hand)
-        return max(0, ahead - in_hand) if in_hand <= max(2 * self._concurrency, ahead // 4) else 0
+            return max(0, self._concurrency - active)
+        return max(0, ahead - active) if active <= max(2 * self._concurrency, ahead // 4) else 0
 
-    def _take_up(self, received: list[Delivery], began_ns: int) -> None:
+    def _start_tasks(self, received: list[Delivery], began_ns: int) -> None:
         """Pass new messages to the threads."""
         if received:
             reach("received")
             self._report.received(received, began_ns)
         for delivery in received:
             message = Message(delivery, self._queue.writer, self._queue.name)
-            handling = Handling(message, delivery.until_ms, is_alone=delivery.lapsed)
-            if handling.place in self._in_hand:  # its lease was lost, and the handler still runs
-                self._back.append(handling)
-            elif why := self._rounds.why_spent(delivery):
-                handling.result, handling.error = HandlingResult.FAILED, why
-                handling.error_type = "ProcessEnded"
-                self._done.append(handling)
+            task = MessageTask(message, delivery.until_ms, is_alone=delivery.lapsed)
+            if task.ordering_key in self._active:  # its lease was lost, and the handler still runs
+                self._unstarted.append(task)
+            elif reason := self._unit_of_work.exhausted_reason(delivery):
+                task.result, task.error = TaskResult.FAILED, reason
+                task.error_type = "ProcessEnded"
+                self._ended_tasks.append(task)
                 self._news.set()
             else:
-                self._in_hand[handling.place] = handling
-                self._pool.put(handling)
+                self._active[task.ordering_key] = task
+                self._pool.put(task)
 
     @override
     def _rest(self) -> None:
-        found = self._found
-        if (found.is_more and self._most()) or self._news.is_set() or self._stopping.is_set():
+        found = self._last_result
+        if (found.is_more and self._receive_limit()) or self._news.is_set() or self._stopping.is_set():
             return
-        if self._in_hand or self._back or self._drains:
-            wait_s = min(limits.POLL_S, self._rounds.lease_ms / 4000)
-            if found.due_ms is not None and self._most():
+        if self._active or self._unstarted or self._drains:
+            wait_s = min(limits.POLL_S, self._unit_of_work.lease_ms / 4000)
+            if found.due_ms is not None and self._receive_limit():
                 wait_s = min(wait_s, max(found.due_ms - self._queue.writer.clock(), 1) / 1000)
             self._gather(wait_s)
             return
         began_ns = time.time_ns()
-        self._take_up(self._in_store(lambda: self._rounds.wait(limits.WORKER_IDLE_S)), began_ns)
+        self._start_tasks(self._in_store(lambda: self._unit_of_work.wait(limits.WORKER_IDLE_S)), began_ns)
 
     @override
     def _wind_up(self) -> None:
         self._stopping.set()
-        for handling in self._pool.stop():
-            del self._in_hand[handling.place]
-            self._back.append(handling)
+        for task in self._pool.stop():
+            del self._active[task.ordering_key]
+            self._unstarted.append(task)
         self._begin_grace()
-        while self._in_hand or self._back or self._done:
+        while self._active or self._unstarted or self._ended_tasks:
             self._news.clear()
-            self._do(is_taking=False)
+            self._transact(is_receiving=False)
             if not self._is_in_grace():
                 break
-            if self._in_hand and not self._done:
-                self._news.wait(min(limits.POLL_S, self._rounds.lease_ms / 4000))
+            if self._active and not self._ended_tasks:
+                self._news.wait(min(limits.POLL_S, self._unit_of_work.lease_ms / 4000))
         self._call.loop.close()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from inturn.consumer.rounds import EndedAttempt, Handling, RoundResult
+from inturn.consumer.unit_of_work import FailedTask, MessageTask, MessageWorkResult
 from inturn.core.queue.messages import Delivery
 from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
@@ -31,39 +31,39 @@ class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
         if observer.active is not None:
             observer.active.received(self._queue, [each.entry.attributes for each in deliveries], began_ns)
 
-    def kept(self, ended: Iterable[Handling], found: RoundResult) -> None:
+    def committed(self, ended: Iterable[MessageTask], found: MessageWorkResult) -> None:
         """Report the attempts of a committed transaction."""
         if measures.is_on:
             for name, count in vars(found.counts).items():
                 self._measures.counts[name] += count
-            for handling in ended:
-                if handling.took_s is not None:
-                    self._measures.handler_seconds.add(handling.took_s)
+            for task in ended:
+                if task.duration_s is not None:
+                    self._measures.handler_seconds.add(task.duration_s)
         for attempt in found.failed:
-            self._tell(attempt)
+            self._log_failed(attempt)
 
-    def _tell(self, attempt: EndedAttempt) -> None:
-        handling, outcome = attempt.handling, attempt.outcome
-        message = handling.message
-        about: dict[str, Any] = {
+    def _log_failed(self, failed: FailedTask) -> None:
+        task, outcome = failed.task, failed.outcome
+        message = task.message
+        fields: dict[str, Any] = {
             "queue": self._queue,
             "group": message.group,
             "sequence_number": message.sequence_number,
             "attempts": message.attempts,
-            "error": handling.error_type or "none",
+            "error": task.error_type or "none",
         }
-        said = handling.error or None
+        error_text = task.error or None
         if outcome == "lost":
             text = f"the lease of {_MESSAGE} expired before the message was settled, error: %(error)s"
-            _LOG.warning("lost_lease", self._queue, text, payload=said, **about)
+            _LOG.warning("lost_lease", self._queue, text, payload=error_text, **fields)
         elif outcome == "retried":
             text = (
                 f"the handler failed on {_MESSAGE} with %(error)s, attempt %(attempts)s; next attempt in %(pause_s)s s"
             )
-            _LOG.info("retry", self._queue, text, payload=said, pause_s=attempt.pause_s, **about)
+            _LOG.info("retry", self._queue, text, payload=error_text, pause_s=failed.pause_s, **fields)
         elif outcome == "parked":
             text = f"group %(group)r of %(queue)r is parked: its message %(sequence_number)s was given up {_GIVEN_UP}"
-            _LOG.warning("park", self._queue, text, payload=said, **about)
+            _LOG.warning("park", self._queue, text, payload=error_text, **fields)
         else:
             text = f"{_MESSAGE} was given up {_GIVEN_UP}; outcome: %(outcome)s"
-            _LOG.warning("exhausted", self._queue, text, payload=said, outcome=outcome, **about)
+            _LOG.warning("exhausted", self._queue, text, payload=error_text, outcome=outcome, **fields)

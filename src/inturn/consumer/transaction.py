@@ -32,7 +32,7 @@ class HandlerTransaction:
     def __init__(self, message: Message, *, is_async: bool) -> None:
         self._message = message
         self._is_async = is_async
-        self._begun: Transaction | None = None
+        self._transaction: Transaction | None = None
         self._is_over = False
 
     @property
@@ -48,7 +48,7 @@ class HandlerTransaction:
     @property
     def is_begun(self) -> bool:
         """True once it was used."""
-        return self._begun is not None
+        return self._transaction is not None
 
     @operation
     def execute(self, sql: str, parameters: tuple[Any, ...] | Mapping[str, Any] = ()) -> Command[Any]:
@@ -63,21 +63,21 @@ class HandlerTransaction:
         if self._is_async:
             msg = "an async handler must await the operations of its transaction: await tx.execute.aio(…), "
             raise InputError(f"{msg}await queue.send.aio(…, tx=tx)")
-        if self._begun is None:
-            self._begun = self._new().__enter__()
-        return self._begun.run(command)
+        if self._transaction is None:
+            self._transaction = self._create().__enter__()
+        return self._transaction.run(command)
 
     async def arun(self, command: Command[T]) -> T:
         """Run a command in this transaction, from an asyncio task."""
-        if self._begun is None:
-            self._begun = await self._new().__aenter__()
-        return await self._begun.arun(command)
+        if self._transaction is None:
+            self._transaction = await self._create().__aenter__()
+        return await self._transaction.arun(command)
 
     @property
     def _writer(self) -> Writer:
         return self._message.writer
 
-    def _new(self) -> Transaction:
+    def _create(self) -> Transaction:
         if self._is_over:
             raise TransactionOver("the transaction has ended: its handler has returned")
         return Transaction(self._writer, cast("SqlStore", self._writer.store))
@@ -91,16 +91,16 @@ class HandlerTransaction:
     ) -> None:
         """Acknowledge the message and commit or, after an error, roll back; nothing if it has not begun."""
         self._is_over = True
-        if self._begun is None:
+        if self._transaction is None:
             return
         try:
             if error is None:
-                with acknowledging(self._begun):
-                    self._message.ack(tx=self._begun)
-        except BaseException as refused:
-            self._begun.__exit__(type(refused), refused, refused.__traceback__)
+                with acknowledging(self._transaction):
+                    self._message.ack(tx=self._transaction)
+        except BaseException as ack_error:
+            self._transaction.__exit__(type(ack_error), ack_error, ack_error.__traceback__)
             raise
-        self._begun.__exit__(kind, error, trace)
+        self._transaction.__exit__(kind, error, trace)
 
 
 @contextmanager

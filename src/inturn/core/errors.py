@@ -28,9 +28,9 @@ InturnError
 │   ├── KeyInProgress  another caller is running it; retry after ``retry_after_s``
 │   ├── KeyConflict    the key was used for another payload
 │   └── LockLost       the lock has ended: another caller may run, or has run, the operation of the key
-├── TurnError          a task did not get its turn in a QueueBroker: it has not run, and never will
+├── TaskNotRun         a task did not get its slot in a QueueBroker: it has not run, and never will
 │   ├── QueueFull      as above
-│   ├── TurnTimeout    its deadline passed while it waited; also a TimeoutError
+│   ├── SlotTimeout    its deadline passed while it waited; also a TimeoutError
 │   └── BrokerStopped  the broker was stopped
 ├── SourceError        a source of records cannot be read
 │   ├── PositionGone   it no longer has the remembered position
@@ -189,11 +189,11 @@ class LockLost(KeyRefused):
     """A key's lock that has ended; nothing was changed. Another caller may run, or has run, the operation."""
 
 
-class TurnError(InturnError):
-    """A task that did not get its turn: it has not run, and never will."""
+class TaskNotRun(InturnError):
+    """A task that did not get its slot: it has not run, and never will."""
 
 
-class QueueFull(QueueError, TurnError):
+class QueueFull(QueueError, TaskNotRun):
     """A full queue, to which nothing was added; try again later, or wait for room.
 
     A queue of a database has ``max_depth`` messages: ``send(…, wait_s=…)`` waits. A ``QueueBroker`` has ``max_queued``
@@ -201,11 +201,11 @@ class QueueFull(QueueError, TurnError):
     """
 
 
-class TurnTimeout(TurnError, TimeoutError):
-    """A deadline that passed while the task waited for its turn."""
+class SlotTimeout(TaskNotRun, TimeoutError):
+    """A deadline that passed while the task waited for its slot."""
 
 
-class BrokerStopped(TurnError):
+class BrokerStopped(TaskNotRun):
     """A stop of the broker while the task waited, or before it was offered."""
 
 

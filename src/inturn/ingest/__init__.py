@@ -4,11 +4,11 @@ with inturn.open("shop.db") as db:
     Ingest(FolderSource("events/"), db.queue("payments"), MessageMapping(group="body.account"), name="events").run()
 """
 
-from inturn.ingest.control import SourceControl, rejecting_names, source_names
+from inturn.ingest.control import SourceControl, names_with_rejections, source_names
 from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.host import Ingest, IngestCounts
 from inturn.ingest.intake import IntakeRule
-from inturn.ingest.mapping import MessageMapping, Unmappable
+from inturn.ingest.mapping import MappingError, MessageMapping
 from inturn.ingest.resending import ResendCounts, ResendPreview
 from inturn.ingest.schema_registry import SchemaRegistry
 from inturn.ingest.source import Decoder, Source, SourceRecord, UnreadableHeader
@@ -27,6 +27,7 @@ __all__ = [
     "IngestCounts",
     "IntakeRule",
     "KafkaSource",
+    "MappingError",
     "MessageMapping",
     "OutboxSource",
     "RabbitSource",
@@ -37,10 +38,9 @@ __all__ = [
     "SourceControl",
     "SourceRecord",
     "SqsSource",
-    "Unmappable",
     "UnreadableHeader",
     "Webhook",
     "WebhookApp",
-    "rejecting_names",
+    "names_with_rejections",
     "source_names",
 ]

@@ -8,7 +8,7 @@ from typing import Final
 from inturn.core.errors import InputError
 from inturn.core.queue.messages import Draft
 from inturn.ingest import limits as source_limits
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.rejections import rejected_record
 from inturn.ingest.source import SourceRecord
 from inturn.store.sources import RejectedRecord
@@ -39,21 +39,21 @@ class IngestBatch:
     moved: int = 0
 
 
-def check_pace(batch: int, batch_bytes: int, lease_s: float) -> None:
+def check_batch_limits(batch: int, batch_bytes: int, lease_s: float) -> None:
     """Check how many records, of what size, are read at a time, and the length of a lease.
 
     Raises:
         InputError: if one of them is not valid.
     """
-    for setting, given in (("batch", batch), ("batch_bytes", batch_bytes)):
-        if not isinstance(given, int) or given < 1:
-            raise InputError(f"{setting} is {given!r}; expected a whole number above 0")
-    least_s, most_s = source_limits.INGEST_LEASE_AT_LEAST_S, source_limits.INGEST_LEASE_AT_MOST_S
+    for setting, value in (("batch", batch), ("batch_bytes", batch_bytes)):
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{setting} is {value!r}; expected a whole number above 0")
+    least_s, most_s = source_limits.INGEST_LEASE_MIN_S, source_limits.INGEST_LEASE_MAX_S
     if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not least_s <= lease_s <= most_s:
         raise InputError(f"lease_s is {lease_s!r}; expected a number of seconds from {least_s:g} to {most_s:,.0f}")
 
 
-def batches_of(
+def map_batches(
     records: Sequence[SourceRecord], epochs: Mapping[str, int], map_: Callable[[SourceRecord], Draft | None]
 ) -> list[IngestBatch]:
     """Map records and divide them by partition; ``epochs`` has that of each partition.
@@ -68,12 +68,12 @@ def batches_of(
             batch = batches[record.partition] = IngestBatch(record.partition, epochs[record.partition], record)
         batch.last = record
         if not isinstance(record.key, _BYTES) or not isinstance(record.body, _BYTES):
-            what, value = ("body", record.body) if isinstance(record.key, _BYTES) else ("key", record.key)
-            raise InputError(f"{record.partition} at {record.position!r}: the {what} is {value!r:.100}; {_EXPECTED}")
+            part, value = ("body", record.body) if isinstance(record.key, _BYTES) else ("key", record.key)
+            raise InputError(f"{record.partition} at {record.position!r}: the {part} is {value!r:.100}; {_EXPECTED}")
         try:
             draft = map_(record)
-        except InputError as error:  # Unmappable, or one of a decoder
-            batch.rejected.append(rejected_record(record, str(Unmappable(str(error)))))
+        except InputError as error:  # MappingError, or one of a decoder
+            batch.rejected.append(rejected_record(record, str(MappingError(str(error)))))
             continue
         if draft is None:
             batch.ignored += 1

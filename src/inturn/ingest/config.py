@@ -9,12 +9,12 @@ from msgspec import field
 
 from inturn.core.errors import InputError
 from inturn.ingest import limits as source_limits
-from inturn.ingest.batches import check_pace
+from inturn.ingest.batches import check_batch_limits
 from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.intake import IntakeRule
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.moved_groups import OnMove
-from inturn.ingest.rejections import RejectedBound
+from inturn.ingest.rejections import RejectedLimits
 from inturn.ingest.schema_registry import Encoding, SchemaRegistry, importable_from
 from inturn.ingest.source import Decoder, Source
 from inturn.ingest.sources.folder import FolderSource
@@ -26,7 +26,7 @@ from inturn.serving import config_file
 from inturn.serving.config_file import ConfigTable, resolved
 from inturn.serving.settings import TelemetrySettings
 
-_OF_SERVER: Final = frozenset({"server", "webhooks", "queues", "keys"})
+_SERVER_SECTIONS: Final = frozenset({"server", "webhooks", "queues", "keys"})
 """The tables by which a server's configuration is recognized."""
 
 
@@ -48,26 +48,26 @@ class MappingTable(ConfigTable, frozen=True):
         """Check the paths."""
         self.message_mapping()
 
-    def message_mapping(self, **usual: Any) -> MessageMapping:
-        """Return the mapping; ``usual`` has other defaults than those of a source.
+    def message_mapping(self, **defaults: Any) -> MessageMapping:
+        """Return the mapping; ``defaults`` has other defaults than those of a source.
 
         Raises:
             InputError: if a path in it is not valid.
         """
-        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not msgspec.UNSET}
-        given = usual | given
-        if given.pop("preset") == "debezium":
-            return DebeziumMapping(**given)
-        if given.pop("flat"):
+        values = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not msgspec.UNSET}
+        values = defaults | values
+        if values.pop("preset") == "debezium":
+            return DebeziumMapping(**values)
+        if values.pop("flat"):
             raise InputError('flat = true needs preset = "debezium"; set it, or remove flat')
-        return MessageMapping(**given)
+        return MessageMapping(**values)
 
 
 class SourceTable(ConfigTable, frozen=True, kw_only=True, tag_field="kind"):
     """A ``[[sources]]`` table: the settings of all kinds.
 
     Attributes:
-        source_kind: the class of its source.
+        source_class: the class of its source.
         name: the name under which positions are stored.
         queue: ``shop.db#payments`` or ``postgresql://…#payments``.
         mapping: how a record becomes a message.
@@ -80,7 +80,7 @@ class SourceTable(ConfigTable, frozen=True, kw_only=True, tag_field="kind"):
         max_rejected_bytes: their size, in bytes.
     """
 
-    source_kind: ClassVar[type[Source]]
+    source_class: ClassVar[type[Source]]
 
     name: str
     queue: str
@@ -95,8 +95,8 @@ class SourceTable(ConfigTable, frozen=True, kw_only=True, tag_field="kind"):
 
     def check(self) -> None:
         """Check the bounds of its numbers."""
-        check_pace(self.batch, self.batch_bytes, self.lease_s)
-        RejectedBound(self.max_rejected, self.max_rejected_bytes).checked()
+        check_batch_limits(self.batch, self.batch_bytes, self.lease_s)
+        RejectedLimits(self.max_rejected, self.max_rejected_bytes).validated()
 
     def message_mapping(self) -> MessageMapping:
         """Return the mapping.
@@ -112,8 +112,8 @@ class SourceTable(ConfigTable, frozen=True, kw_only=True, tag_field="kind"):
         Raises:
             InputError: if a value in the table is not valid.
         """
-        return IntakeRule.of(
-            self.source_kind,
+        return IntakeRule.for_source(
+            self.source_class,
             self.message_mapping(),
             name=self.name,
             queue=self.queue.rpartition("#")[2],
@@ -163,7 +163,7 @@ class SchemaRegistryTable(ConfigTable, frozen=True, kw_only=True):
 class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
     """A source of ``kind = "folder"``; see :class:`FolderSource`."""
 
-    source_kind = FolderSource
+    source_class = FolderSource
 
     path: str
     pattern: str = "*"
@@ -176,7 +176,7 @@ class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
 class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
     """A source of ``kind = "kafka"``; see :class:`KafkaSource`."""
 
-    source_kind = KafkaSource
+    source_class = KafkaSource
 
     servers: str
     topic: str
@@ -196,7 +196,7 @@ class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
 class OutboxSourceTable(SourceTable, tag="outbox", frozen=True, kw_only=True):
     """A source of ``kind = "outbox"``; see :class:`OutboxSource`."""
 
-    source_kind = OutboxSource
+    source_class = OutboxSource
 
     database: str
     table: str
@@ -214,7 +214,7 @@ class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
         url: the server; None: that of the environment variable ``INTURN_RABBITMQ_URL``.
     """
 
-    source_kind = RabbitSource
+    source_class = RabbitSource
 
     from_queue: str
     url: str | None = None
@@ -233,7 +233,7 @@ class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
 class SqsTable(SourceTable, tag="sqs", frozen=True, kw_only=True):
     """A source of ``kind = "sqs"``; see :class:`SqsSource`."""
 
-    source_kind = SqsSource
+    source_class = SqsSource
 
     queue_url: str
     region: str | None = None
@@ -265,7 +265,7 @@ class IngestConfig(TelemetrySettings, frozen=True, kw_only=True):
             raise InputError(f"source {twice[0]!r} is defined twice; give each source its own name")
 
 
-def is_of_server(path: Path) -> bool:
+def is_server_config(path: Path) -> bool:
     """Return whether a file is the configuration of a server, which has webhooks and no sources.
 
     Errors in the file are reported when it is read.
@@ -274,7 +274,7 @@ def is_of_server(path: Path) -> bool:
         _, tables = config_file.parse_toml(path)
     except InputError:
         return False
-    return "sources" not in tables and not _OF_SERVER.isdisjoint(tables)
+    return "sources" not in tables and not _SERVER_SECTIONS.isdisjoint(tables)
 
 
 def read(path: Path) -> IngestConfig:
@@ -284,7 +284,7 @@ def read(path: Path) -> IngestConfig:
         InputError: if the file cannot be read, is not TOML, names a source twice, or has an unknown name or a wrong
             value.
     """
-    if is_of_server(path):
+    if is_server_config(path):
         raise InputError(
             f"{path} is a server configuration; run it with 'inturn serve --config', or define [[sources]] instead"
         )

@@ -13,10 +13,10 @@ from inturn.database import Database
 from inturn.faults import reach
 from inturn.ingest import limits as source_limits
 from inturn.ingest.intake import IntakeRule
-from inturn.ingest.known_ids import NewDrafts, compared, ids_of
+from inturn.ingest.known_ids import DraftComparison, compare_ids, ids_of
 from inturn.ingest.moved_groups import draft_of
-from inturn.ingest.positions import sought_json
-from inturn.ingest.resending import MappedRecord, ResendCounts, ResendPreview, batches, commit, mapped, preview
+from inturn.ingest.positions import seek_position_json
+from inturn.ingest.resending import MappedRecord, ResendCounts, ResendPreview, batches, commit, map_records, preview
 from inturn.store.commands import Ask, Read, queue_of
 from inturn.store.protocols import SqlStore
 from inturn.store.sources import MovedRecord, RejectedPlace, RejectedRecord, RejectedTotal
@@ -29,12 +29,12 @@ def source_names(db: Database) -> list[str]:
     return db.writer.run(Read("", lambda store, _now_ms: cast("SqlStore", store).sources.names()))
 
 
-def rejecting_names(db: Database) -> list[str]:
+def names_with_rejections(db: Database) -> list[str]:
     """Return the names of the sources and webhooks of a database that have stored rejected records."""
     return db.writer.run(Read("", lambda store, _now_ms: cast("SqlStore", store).sources.rejecting_names()))
 
 
-class _NeverFits(InputError):
+class _ExceedsMaxDepth(InputError):
     """More waiting messages of a group than the queue's max_depth."""
 
 
@@ -50,22 +50,24 @@ class SourceControl:
 
     def partitions(self) -> list[SourcePartition]:
         """Return the partitions, by name."""
-        return self._ask(lambda store, _now_ms: store.sources.partitions(self._name))
+        return self._read(lambda store, _now_ms: store.sources.partitions(self._name))
 
     def rejected(self, limit: int | None = None) -> Iterator[RejectedRecord]:
         """Yield the rejected records that exist now, in order; ``limit`` is their maximum number."""
-        for batch in batches(self.selected()[:limit]):
+        for batch in batches(self.rejected_places()[:limit]):
             yield from self._records(batch)
 
     def rejected_total(self) -> RejectedTotal:
         """Return the number and the size of the stored rejected records."""
-        return self._ask(lambda store, _now_ms: store.sources.rejected_total(self._name))
+        return self._read(lambda store, _now_ms: store.sources.rejected_total(self._name))
 
     def troubles(self) -> dict[str, str]:
         """Return the current errors of the instances, by instance, such as too many rejected records."""
-        return self._ask(lambda store, now_ms: store.sources.troubles(self._name, now_ms))
+        return self._read(lambda store, now_ms: store.sources.troubles(self._name, now_ms))
 
-    def selected(self, *, numbers: Collection[int] = (), partitions: Collection[str] = ()) -> list[RejectedPlace]:
+    def rejected_places(
+        self, *, numbers: Collection[int] = (), partitions: Collection[str] = ()
+    ) -> list[RejectedPlace]:
         """Return the rejected records that exist now, without their content, in order.
 
         Args:
@@ -76,9 +78,9 @@ class SourceControl:
             InputError: if it names partitions of a source of which nothing is stored.
         """
         # In one statement: between two, a record may commit that has a lower number than one already read.
-        places = self._ask(lambda store, _now_ms: store.sources.rejected_places(self._name))
+        places = self._read(lambda store, _now_ms: store.sources.rejected_places(self._name))
         if partitions and not places:
-            self._ask(lambda store, _now_ms: _check_exists(self._name, store))
+            self._read(lambda store, _now_ms: _check_exists(self._name, store))
         return [
             each
             for each in places
@@ -91,7 +93,7 @@ class SourceControl:
         *,
         numbers: Collection[int] = (),
         partitions: Collection[str] = (),
-        advance: Callable[[int], object] = lambda _count: None,
+        on_progress: Callable[[int], object] = lambda _count: None,
     ) -> ResendCounts:
         """Map rejected records again and send those that can be mapped now, in order, each once.
 
@@ -102,7 +104,7 @@ class SourceControl:
             intake: the rule by which records become messages: ``Ingest.intake`` or ``Webhook.intake``.
             numbers: only records with these numbers; empty: all.
             partitions: only records of these partitions; empty: all.
-            advance: called after each transaction with the number of its records.
+            on_progress: called after each transaction with the number of its records.
 
         Raises:
             InputError: if the rule belongs to another source.
@@ -110,30 +112,30 @@ class SourceControl:
             NoSuchQueue: if the queue does not exist.
         """
         self._check(intake)
-        done, places = ResendCounts(), self.selected(numbers=numbers, partitions=partitions)
+        total, places = ResendCounts(), self.rejected_places(numbers=numbers, partitions=partitions)
         try:
             for batch in batches(places):
-                for counts in self._sent(intake, mapped(intake, self._records(batch))):
-                    done = done.plus(counts)
+                for counts in self._send(intake, map_records(intake, self._records(batch))):
+                    total = total.plus(counts)
                     reach("resent")
-                advance(len(batch))
+                on_progress(len(batch))
         except QueueFull as error:
-            left = len(places) - sum(done)
+            left = len(places) - sum(total)
             raise QueueFull(
-                f"{error}; {counted(done.sent, 'record')} already sent, {left:,} left: make room, then resend again"
+                f"{error}; {counted(total.sent, 'record')} already sent, {left:,} left: make room, then resend again"
             ) from error
-        return done
+        return total
 
-    def _sent(self, intake: IntakeRule, records: Sequence[MappedRecord]) -> Iterator[ResendCounts]:
+    def _send(self, intake: IntakeRule, records: Sequence[MappedRecord]) -> Iterator[ResendCounts]:
         """Send in one transaction; where the queue has no room for all, in several, up to the first without room."""
         try:
-            yield self._do(lambda store, now_ms: commit(store, intake, records, now_ms))
+            yield self._transact(lambda store, now_ms: commit(store, intake, records, now_ms))
         except QueueFull:
             half = len(records) // 2
             if not half:
                 raise
-            yield from self._sent(intake, records[:half])
-            yield from self._sent(intake, records[half:])
+            yield from self._send(intake, records[:half])
+            yield from self._send(intake, records[half:])
 
     def preview(
         self, intake: IntakeRule, *, numbers: Collection[int] = (), partitions: Collection[str] = ()
@@ -146,55 +148,55 @@ class SourceControl:
             InputError: if the rule belongs to another source.
         """
         self._check(intake)
-        before: dict[str, str] = {}
-        for batch in batches(self.selected(numbers=numbers, partitions=partitions)):
-            found, new = mapped(intake, self._records(batch)), None
+        known_digests: dict[str, str] = {}
+        for batch in batches(self.rejected_places(numbers=numbers, partitions=partitions)):
+            records, comparison = map_records(intake, self._records(batch)), None
             if intake.knows_ids:
-                new = self._compared([each.draft for each in found if each.draft is not None], before)
-            at = 0
-            for each in found:
-                yield preview(each, at, new)
-                at += each.draft is not None
+                comparison = self._compare([each.draft for each in records if each.draft is not None], known_digests)
+            index = 0
+            for each in records:
+                yield preview(each, index, comparison)
+                index += each.draft is not None
 
-    def _compared(self, drafts: Sequence[Draft], before: dict[str, str]) -> NewDrafts:
-        """Compare drafts with the known ids and with ``before``, and add their new ids to ``before``."""
-        known = self._ask(lambda store, _now_ms: store.sources.known(self._name, ids_of(drafts)))
-        found, new = compared(before | known, drafts)
-        before |= new
-        return found
+    def _compare(self, drafts: Sequence[Draft], known_digests: dict[str, str]) -> DraftComparison:
+        """Compare drafts with the known ids and with ``known_digests``, and add their new ids to it."""
+        known = self._read(lambda store, _now_ms: store.sources.known(self._name, ids_of(drafts)))
+        comparison, new_digests = compare_ids(known_digests | known, drafts)
+        known_digests |= new_digests
+        return comparison
 
     def purge(
         self,
         *,
         numbers: Collection[int] = (),
         partitions: Collection[str] = (),
-        advance: Callable[[int], object] = lambda _count: None,
+        on_progress: Callable[[int], object] = lambda _count: None,
     ) -> int:
         """Delete rejected records permanently: for RabbitMQ, SQS and webhooks they are the only copy.
 
         Args:
             numbers: only records with these numbers; empty: all.
             partitions: only records of these partitions; empty: all.
-            advance: called after each transaction with the number of its records.
+            on_progress: called after each transaction with the number of its records.
 
         Returns:
             The number of deleted records.
         """
-        chosen = sorted(numbers)
+        selected_numbers = sorted(numbers)
         if partitions or not numbers:
-            chosen = [each.number for each in self.selected(numbers=numbers, partitions=partitions)]
+            selected_numbers = [each.number for each in self.rejected_places(numbers=numbers, partitions=partitions)]
         count = 0
-        for at in range(0, len(chosen), source_limits.INGEST_RECORDS):
-            batch = chosen[at : at + source_limits.INGEST_RECORDS]
-            count += self._do(partial(self._remove, batch))
-            advance(len(batch))
+        for start in range(0, len(selected_numbers), source_limits.INGEST_RECORDS):
+            batch = selected_numbers[start : start + source_limits.INGEST_RECORDS]
+            count += self._transact(partial(self._remove, batch))
+            on_progress(len(batch))
         return count
 
     def _remove(self, numbers: list[int], store: SqlStore, _now_ms: int) -> int:
         return store.sources.remove_rejected(self._name, numbers)
 
     def _records(self, numbers: list[int]) -> list[RejectedRecord]:
-        return self._ask(lambda store, _now_ms: store.sources.rejected_by_number(self._name, numbers))
+        return self._read(lambda store, _now_ms: store.sources.rejected_by_number(self._name, numbers))
 
     def _check(self, intake: IntakeRule) -> None:
         if intake.name != self._name:
@@ -210,11 +212,11 @@ class SourceControl:
             after = found[-1].number
 
     def _moved_page(self, after: int) -> list[MovedRecord]:
-        return self._ask(lambda store, _now_ms: store.sources.moved(self._name, after, limits.READ_MESSAGES))
+        return self._read(lambda store, _now_ms: store.sources.moved(self._name, after, limits.READ_MESSAGES))
 
     def moved_counts(self) -> dict[str, int]:
         """Return the number of these waiting messages, by the partition from which they arrived."""
-        return self._ask(lambda store, _now_ms: store.sources.moved_counts(self._name))
+        return self._read(lambda store, _now_ms: store.sources.moved_counts(self._name))
 
     def accept(self, *groups: str) -> int:
         """Let groups continue in their new partition; their waiting messages are sent, in order.
@@ -232,18 +234,18 @@ class SourceControl:
                 the other groups are accepted.
             QueueFull: if the queue has no room; earlier groups were accepted, and the text says how many messages.
         """
-        waiting = self._ask(lambda store, _now_ms: store.sources.moved_groups(self._name))
+        waiting = self._read(lambda store, _now_ms: store.sources.moved_groups(self._name))
         if unknown := sorted(set(groups) - set(waiting)):
             raise InputError(f"source {self._name!r} has no waiting messages of group {unknown[0]!r}")
         count, too_large = 0, list[str]()
         for group in groups or waiting:
             try:
-                count += self._do(partial(self._accept, group))
-            except _NeverFits as error:
+                count += self._transact(partial(self._accept, group))
+            except _ExceedsMaxDepth as error:
                 too_large.append(str(error))
             except QueueFull as error:
-                before = f"{counted(count, 'message')} already sent"
-                raise QueueFull(f"{error}; {before}: make room, then accept again") from error
+                already_sent = f"{counted(count, 'message')} already sent"
+                raise QueueFull(f"{error}; {already_sent}: make room, then accept again") from error
         if too_large:
             more = f"; {len(too_large) - 1:,} more groups have the same problem" if len(too_large) > 1 else ""
             raise InputError(f"{too_large[0]}{more}; sent {counted(count, 'message')} of other groups")
@@ -256,12 +258,12 @@ class SourceControl:
         first = waiting[0]
         sent = [each for each in waiting if (each.partition, each.queue) == (first.partition, first.queue)]
         queue = queue_of(store, first.queue)
-        most = queue.settings.max_depth
-        if most is not None and len(sent) > most:
+        max_depth = queue.settings.max_depth
+        if max_depth is not None and len(sent) > max_depth:
             # If sent in parts, new records from either partition could be sent between the parts.
-            raise _NeverFits(
+            raise _ExceedsMaxDepth(
                 f"group {group!r} has {len(sent):,} waiting messages, which must be sent in one transaction, but queue "
-                f"{queue.name!r} has max_depth={most}; raise it to {queue.depth + len(sent)} with 'inturn queue "
+                f"{queue.name!r} has max_depth={max_depth}; raise it to {queue.depth + len(sent)} with 'inturn queue "
                 "configure' until they are accepted"
             )
         store.sources.move_homes(self._name, first.partition, {group: first.position})
@@ -291,23 +293,23 @@ class SourceControl:
             InputError: if the position is not valid for this source.
         """
 
-        def sought(each: SourcePartition) -> SourcePartition:
+        def set_position(each: SourcePartition) -> SourcePartition:
             incarnation = DECIDED + each.incarnation.removeprefix(DECIDED)
-            text = sought_json(each.position_form, position)
+            text = seek_position_json(each.position_form, position)
             free = each._replace(note=None, owner=None, is_finished=False, gone_ms=None)
             return free._replace(position=text, incarnation=incarnation)
 
-        return self._change(partitions, sought)
+        return self._change(partitions, set_position)
 
     def _change(self, names: tuple[str, ...], change: Callable[[SourcePartition], SourcePartition]) -> int:
-        def run(store: SqlStore, now_ms: int) -> int:
+        def change_rows(store: SqlStore, now_ms: int) -> int:
             known = store.sources.locked_partitions(self._name)
             missing = sorted(set(names) - {each.name for each in known})
             if missing or not known:
                 _check_exists(self._name, store)
-                there = ", ".join(each.name for each in known) or "none"
-                what = f"partition {missing[0]!r}" if missing else "partition"
-                raise InputError(f"source {self._name!r} has no {what}; existing partitions: {there}")
+                existing = ", ".join(each.name for each in known) or "none"
+                missing_text = f"partition {missing[0]!r}" if missing else "partition"
+                raise InputError(f"source {self._name!r} has no {missing_text}; existing partitions: {existing}")
             count = 0
             for each in known:
                 changed = change(each)
@@ -316,12 +318,12 @@ class SourceControl:
                     count += 1
             return count
 
-        return self._do(run)
+        return self._transact(change_rows)
 
-    def _ask(self, function: Callable[[SqlStore, int], T]) -> T:
+    def _read(self, function: Callable[[SqlStore, int], T]) -> T:
         return self._db.writer.run(Read("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
 
-    def _do(self, function: Callable[[SqlStore, int], T]) -> T:
+    def _transact(self, function: Callable[[SqlStore, int], T]) -> T:
         return self._db.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
 
 

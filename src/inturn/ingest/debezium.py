@@ -23,12 +23,12 @@ from inturn.core.queue.messages import Draft
 from inturn.core.texts import checked
 from inturn.core.values.path import parts, value_at
 from inturn.ingest.mapping import (
+    MappingError,
     MessageMapping,
-    Unmappable,
     check_attributes,
     decoded,
     name_of,
-    reader,
+    path_reader,
     with_attributes,
 )
 from inturn.ingest.source import SourceRecord
@@ -45,13 +45,13 @@ An ``scn`` alone is not sufficient: one transaction may change a row several tim
 """
 
 _CHANGES: Final = frozenset("cudr")
-_OTHERS: Final = {
+_OTHER_OPERATIONS: Final = {
     "t": "a truncate event (op t) is not a change of a row",
     "m": "a logical message (op m) is not a change of a row",
 }
-_ADDED: Final = "__"
+_ADDED_PREFIX: Final = "__"
 """The prefix of the fields that a flattened event has besides the fields of its row."""
-_OF_SOURCE: Final = "source_"
+_SOURCE_PREFIX: Final = "source_"
 _TABLE: Final = ("db", "schema", "table", "collection")
 _TEXT: Final = "__debezium_unavailable_value"
 _UNAVAILABLE: Final = frozenset({_TEXT, b64encode(_TEXT.encode()).decode()})
@@ -106,7 +106,7 @@ class DebeziumMapping(MessageMapping):
 
     @override
     def compiled(self) -> Callable[[SourceRecord], Draft | None]:
-        id_ = reader(self.id)
+        id_ = path_reader(self.id)
         return with_attributes(self.attributes, lambda record: self._draft(record, id_))
 
     def _draft(self, record: SourceRecord, id_: Callable[[SourceRecord, Any], Any] | None) -> Draft | None:
@@ -114,26 +114,26 @@ class DebeziumMapping(MessageMapping):
             self._check_tombstone()
             return None
         if len(record.body) > limits.BODY_BYTES:
-            raise Unmappable(f"the body has {len(record.body):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
-        whole = decoded("body", record.body)
-        event = _payload(whole)
+            raise MappingError(f"the body has {len(record.body):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
+        value = decoded("body", record.body)
+        event = _payload(value)
         if event is None:
             self._check_tombstone()
             return None
-        source = _added(event) if self.flat else _source(event)
+        source = _added_source_fields(event) if self.flat else _source_fields(event)
         try:
-            raw = record.body if event is whole else msgspec.json.decode(record.body, type=_Envelope).payload
+            raw = record.body if event is value else msgspec.json.decode(record.body, type=_Envelope).payload
             group = self._row_group(source, record.key) if self.group is None else self._field_group(event)
             revision = self._revision(record, event, source)
-            dedup_id = None if id_ is None else name_of("id", id_(record, whole))
+            dedup_id = None if id_ is None else name_of("id", id_(record, value))
             return Draft(bytes(raw).decode(), group=group, revision=revision, dedup_id=dedup_id)
         except (InputError, RecursionError) as error:
-            raise Unmappable(str(error)) from error
+            raise MappingError(str(error)) from error
 
     def _check_tombstone(self) -> None:
         """Refuse a record without a body if it may be a delete."""
         if self.flat and not self.ignore_empty:
-            raise Unmappable(
+            raise MappingError(
                 "the record has no body: it is a delete, or the tombstone after one; configure the connector to keep "
                 "deletes as rows (delete.tombstone.handling.mode=rewrite), then set ignore_empty to skip tombstones"
             )
@@ -141,12 +141,12 @@ class DebeziumMapping(MessageMapping):
     def _row_group(self, source: dict[str, Any], key: bytes | None) -> str:
         """Return the name of a row: its table and its key."""
         if key is None:
-            raise Unmappable(
+            raise MappingError(
                 "the record has no key, since its table has no primary key; set group to a field of the row"
             )
         table = [source[name] for name in _TABLE if isinstance(source.get(name), str)]
         if self.flat and not table:
-            raise Unmappable(
+            raise MappingError(
                 "the row does not name its table; configure the connector to add it (add.fields=db,table), or set group"
             )
         return checked("group", f"{'.'.join(table)}/{_JSON.encode(_payload(decoded('key', key))).decode()}")
@@ -155,7 +155,7 @@ class DebeziumMapping(MessageMapping):
         path = self.group or ""
         value = value_at(event if self.flat else event.get("after") or event.get("before"), path)
         if value is None:
-            raise Unmappable(f"the row has no field {path}; a delete event has it only with REPLICA IDENTITY FULL")
+            raise MappingError(f"the row has no field {path}; a delete event has it only with REPLICA IDENTITY FULL")
         return name_of("group", value)
 
     def _revision(self, record: SourceRecord, event: dict[str, Any], source: Mapping[str, Any]) -> int | None:
@@ -175,7 +175,7 @@ def position_of(source: Mapping[str, Any]) -> int | None:
         None if one number cannot hold it, see :data:`POSITION_FIELDS`.
 
     Raises:
-        Unmappable: if there is no position, or it is out of range.
+        MappingError: if there is no position, or it is out of range.
     """
     if "lsn" in source:
         return _number("lsn", source["lsn"], limits.REVISION)
@@ -186,12 +186,12 @@ def position_of(source: Mapping[str, Any]) -> int | None:
         return seconds << 32 | _number("ord", source["ord"], 2**32 - 1)
     file = source.get("file")
     if file is None:
-        raise Unmappable(
+        raise MappingError(
             f"unknown log position of connector {source.get('connector')!r}; set revision to the path of a field"
         )
     number = re.search(r"\.([0-9]{1,9})$", file) if isinstance(file, str) else None
     if number is None:
-        raise Unmappable(f"the file is {file!r}; expected a name that ends with a dot and a number")
+        raise MappingError(f"the file is {file!r}; expected a name that ends with a dot and a number")
     packed = _number("file number", int(number[1]), 2**19 - 1) << 44
     return packed | _number("pos", source.get("pos"), 2**32 - 1) << 12 | _number("row", source.get("row"), 2**12 - 1)
 
@@ -212,12 +212,12 @@ def sequence_of(source: Mapping[str, Any]) -> LogSequence:
     """Return the sequence of a change, which is a text that holds a JSON array of two texts or nulls.
 
     Raises:
-        Unmappable: if it is something else.
+        MappingError: if it is something else.
     """
     text = source.get("sequence")
     found = decoded("sequence", text) if isinstance(text, str) else None
     if not isinstance(found, list) or len(found) != 2:
-        raise Unmappable(f"the sequence is {text!r}; expected a text that holds a JSON array of two positions")
+        raise MappingError(f"the sequence is {text!r}; expected a text that holds a JSON array of two positions")
     return LogSequence(*(None if each is None else _number("sequence", each, 2**64 - 1) for each in found))
 
 
@@ -237,42 +237,46 @@ def _is_unavailable(value: Any) -> bool:
     return isinstance(value, str) and value in _UNAVAILABLE
 
 
-def _source(event: Any) -> dict[str, Any]:
+def _source_fields(event: Any) -> dict[str, Any]:
     """Return the source of a change; refuse an event that is not a change of a row."""
     _check_change(event)
     source = event.get("source")
     if not isinstance(source, dict):
-        raise Unmappable("the event has no source")
+        raise MappingError("the event has no source")
     return source
 
 
-def _added(row: Any) -> dict[str, Any]:
+def _added_source_fields(row: Any) -> dict[str, Any]:
     """Return the source fields of a flattened event; refuse an event that is not a change of a row."""
     if not isinstance(row, dict):
-        raise Unmappable("the event is not an object")
-    added = {name.removeprefix(_ADDED): value for name, value in row.items() if name.startswith(_ADDED)}
-    named = {name.removeprefix(_OF_SOURCE): value for name, value in added.items() if name.startswith(_OF_SOURCE)}
+        raise MappingError("the event is not an object")
+    added = {name.removeprefix(_ADDED_PREFIX): value for name, value in row.items() if name.startswith(_ADDED_PREFIX)}
+    named = {
+        name.removeprefix(_SOURCE_PREFIX): value for name, value in added.items() if name.startswith(_SOURCE_PREFIX)
+    }
     # Without "source." in add.fields, ts_ms is the connector's clock, which differs when a change is sent again.
     source = {name: value for name, value in added.items() if name != "ts_ms"} | named
     op = source.get("op", "c")
     if not isinstance(op, str) or op not in _CHANGES:
-        raise Unmappable(f"the op is {op!r:.100}; expected c, u, d or r")
+        raise MappingError(f"the op is {op!r:.100}; expected c, u, d or r")
     return source
 
 
 def _check_change(event: Any) -> None:
     """Refuse an event that is not a change of a row, and name its kind."""
     if not isinstance(event, dict):
-        raise Unmappable("the event is not an object")
+        raise MappingError("the event is not an object")
     op = event.get("op")
     if not isinstance(op, str):
         if "ddl" in event:
-            raise Unmappable("a schema change (ddl) is not a change of a row")
+            raise MappingError("a schema change (ddl) is not a change of a row")
         if event.get("status") in ("BEGIN", "END"):
-            raise Unmappable("a transaction marker is not a change of a row")
-        raise Unmappable("the event has no op: it is a heartbeat, a flattened event (set flat) or not a Debezium event")
+            raise MappingError("a transaction marker is not a change of a row")
+        raise MappingError(
+            "the event has no op: it is a heartbeat, a flattened event (set flat) or not a Debezium event"
+        )
     if op not in _CHANGES:
-        raise Unmappable(_OTHERS.get(op, f"the op is {op!r}; expected c, u, d or r"))
+        raise MappingError(_OTHER_OPERATIONS.get(op, f"the op is {op!r}; expected c, u, d or r"))
 
 
 def _payload(value: Any) -> Any:
@@ -282,9 +286,9 @@ def _payload(value: Any) -> Any:
     return value
 
 
-def _number(what: str, value: Any, most: int) -> int:
+def _number(label: str, value: Any, maximum: int) -> int:
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value) if len(value) < 25 else -1
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise Unmappable(f"the {what} is {value!r:.100}; expected a whole number from 0 to {most}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise MappingError(f"the {label} is {value!r:.100}; expected a whole number from 0 to {maximum}")
     return value

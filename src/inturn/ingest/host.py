@@ -20,14 +20,14 @@ from inturn.core.override import override
 from inturn.core.queue.messages import Draft, checked_name
 from inturn.faults import reach
 from inturn.ingest import limits as source_limits
-from inturn.ingest.batches import IngestBatch, batches_of, check_pace
+from inturn.ingest.batches import IngestBatch, check_batch_limits, map_batches
 from inturn.ingest.events import EVENTS
 from inturn.ingest.intake import IntakeRule
 from inturn.ingest.leases import PartitionLeases
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.moved_groups import OnMove
 from inturn.ingest.positions import position_json
-from inturn.ingest.rejections import RejectedBound
+from inturn.ingest.rejections import RejectedLimits
 from inturn.ingest.report import IngestReport
 from inturn.ingest.source import Decoder, Source, SourceRecord
 from inturn.queue.queue import Queue, check_queue
@@ -107,24 +107,24 @@ class Ingest(ThreadLoop):
         check_type("source", source, Source, "a source, such as KafkaSource(…)")
         check_queue(queue)
         check_type("mapping", mapping, MessageMapping, "a mapping of records, such as MessageMapping(…)")
-        check_pace(batch, batch_bytes, lease_s)
+        check_batch_limits(batch, batch_bytes, lease_s)
         super().__init__(f"inturn-ingest-{name}")
         self.counts = IngestCounts()
         self._source, self._queue, self._name = source, queue, checked_name(name)
         source.batch_bytes = batch_bytes
-        self.intake = IntakeRule.of(
+        self.intake = IntakeRule.for_source(
             source, mapping, name=name, queue=queue.name, once=once, on_move=on_move, decode=decode
         )
-        self._bound = RejectedBound(max_rejected, max_rejected_bytes).checked()
-        self._once: str | None = None  # what is kept in place of a position
+        self._rejected_limits = RejectedLimits(max_rejected, max_rejected_bytes).validated()
+        self._position_marker: str | None = None  # what is stored in place of a position
         if not source.has_positions:
-            self._once = "once, by id" if once else "at least once"
-        self._me = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+            self._position_marker = "once, by id" if once else "at least once"
+        self._instance = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._batch, self._lease_s = batch, lease_s
         self.report = IngestReport(name, queue.name, queue.writer.database)
-        self._leases = PartitionLeases(source, name, self._me, lease_s, self._ask, lambda: self.trouble)
-        self._fits = batch  # number of records that the queue is tried with; fewer after it was full
-        self._begun = threading.Event()  # the first attempt has been made
+        self._leases = PartitionLeases(source, name, self._instance, lease_s, self._transact, lambda: self.trouble)
+        self._commit_size = batch  # number of records that the queue is tried with; fewer after it was full
+        self._first_attempt = threading.Event()  # the first attempt has been made
 
     @override
     def __enter__(self) -> Self:
@@ -134,7 +134,7 @@ class Ingest(ThreadLoop):
             NoSuchQueue, InputError, SetupError: as :meth:`run`, if the first attempt fails so.
         """
         super().__enter__()
-        self._begun.wait()
+        self._first_attempt.wait()
         if self._error is not None:
             self.__exit__(None)
         return self
@@ -159,15 +159,15 @@ class Ingest(ThreadLoop):
             raise InputError(f"until is {until!r}; expected 'stopped' or 'caught up'")
         self.counts = IngestCounts()
         pause_s, idle_since = source_limits.INGEST_PAUSE_S, None
-        self._begun.clear()
+        self._first_attempt.clear()
         try:
-            self.report.begins()
+            self.report.note_started()
             self._leases.begin()
             while not self._stopping.is_set():
                 try:
-                    is_idle = not self._round()
+                    is_idle = not self._poll_once()
                     pause_s = source_limits.INGEST_PAUSE_S
-                    self.report.goes_on()
+                    self.report.note_progress()
                     if not is_idle:
                         idle_since = None
                     elif until == "caught up":
@@ -175,21 +175,21 @@ class Ingest(ThreadLoop):
                         if self._leases.has_all or time.monotonic() > idle_since + self._lease_s:
                             break
                 except (NoSuchQueue, InputError, SetupError) as error:
-                    self.report.fails(error)
+                    self.report.note_failure(error)
                     raise
                 except Exception as error:  # whatever a source or a lost database raises
-                    is_lasting = pause_s >= source_limits.INGEST_PAUSE_AT_MOST_S
-                    if until == "caught up" and (is_lasting or not self._begun.is_set()):
-                        self.report.fails(error)
+                    is_lasting = pause_s >= source_limits.INGEST_PAUSE_MAX_S
+                    if until == "caught up" and (is_lasting or not self._first_attempt.is_set()):
+                        self.report.note_failure(error)
                         raise
-                    self.report.waits(error, pause_s)
+                    self.report.note_retry(error, pause_s)
                     self._leases.close_all()
-                    self._begun.set()
+                    self._first_attempt.set()
                     self._stopping.wait(pause_s)
-                    pause_s = min(2 * pause_s, source_limits.INGEST_PAUSE_AT_MOST_S)
+                    pause_s = min(2 * pause_s, source_limits.INGEST_PAUSE_MAX_S)
         finally:
-            self.report.ends()
-            self._leases.leave()
+            self.report.note_stopped()
+            self._leases.release_all()
         return self.counts
 
     @property
@@ -204,14 +204,14 @@ class Ingest(ThreadLoop):
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for this
             self._error = error
         finally:
-            self._begun.set()
+            self._first_attempt.set()
 
     # --- one round ---
 
-    def _round(self) -> bool:
+    def _poll_once(self) -> bool:
         """Read and commit once; return whether there were records, or may be some at once."""
-        self._leases.look_if_due()
-        self._begun.set()
+        self._leases.refresh_if_due()
+        self._first_attempt.set()
         if not self._leases.epochs:
             self._stopping.wait(min(source_limits.INGEST_POLL_S, self._lease_s / 3))
             return False
@@ -226,50 +226,50 @@ class Ingest(ThreadLoop):
             return False
         reach("polled")
         while records:
-            count = self._take(records)
+            count = self._commit_records(records)
             if not count:  # stopped
                 return False
             reach("ingested")
             records = [each for each in records[count:] if each.partition in self._leases.epochs]
         return True
 
-    def _take(self, records: Sequence[SourceRecord]) -> int:
+    def _commit_records(self, records: Sequence[SourceRecord]) -> int:
         """Commit as many of the records as the queue has room for; return how many, 0 if stopped before there was room.
 
         Partitions are not refreshed meanwhile: one that is closed and reopened would return these records again.
         """
         while True:
-            count = min(self._fits, len(records))
-            batches = batches_of(records[:count], self._leases.epochs, self.intake.draft_of)
+            count = min(self._commit_size, len(records))
+            batches = map_batches(records[:count], self._leases.epochs, self.intake.draft_of)
             try:
-                committed: dict[str, IngestBatch] = self._ask(partial(self._commit, batches))
+                committed: dict[str, IngestBatch] = self._transact(partial(self._commit, batches))
             except (QueueFull, RejectedFull) as error:
-                self._fits = count // 2 or 1
-                self._leases.go_on()
+                self._commit_size = count // 2 or 1
+                self._leases.note_progress()
                 if count == 1:
-                    self._note(error)
+                    self._note_refusal(error)
                     if self._stopping.wait(source_limits.INGEST_PAUSE_S):
                         return 0
             else:
-                self._fits = min(self._batch, 2 * self._fits)
+                self._commit_size = min(self._batch, 2 * self._commit_size)
                 self._confirm(batches, committed)
-                self._note(None)
+                self._note_refusal(None)
                 return count
 
-    def _note(self, error: QueueFull | RejectedFull | None) -> None:
+    def _note_refusal(self, error: QueueFull | RejectedFull | None) -> None:
         """Note why nothing is committed; None: commits continue.
 
         An error is published to the other instances at once, a full queue with the next lease: it may change often.
         """
         before = self.report.error
         if error is None:
-            self.report.goes_on()
+            self.report.note_progress()
         elif isinstance(error, RejectedFull):
-            self.report.has_no_room(error)
+            self.report.note_rejected_full(error)
         elif not self.report.is_queue_full:
-            self.report.has_full_queue(self._queue.info().settings.max_depth)
+            self.report.note_queue_full(self._queue.info().settings.max_depth)
         if self.report.error != before:
-            self._ask(self._leases.renew)
+            self._transact(self._leases.renew)
 
     def _confirm(self, batches: Sequence[IngestBatch], committed: Mapping[str, IngestBatch]) -> None:
         for read in batches:
@@ -295,15 +295,15 @@ class Ingest(ThreadLoop):
         committed, drafts = dict[str, IngestBatch](), list[Draft]()
         for each in batches:
             row = store.sources.partition(self._name, each.partition)
-            if row is None or row.owner != self._me or row.epoch != each.epoch or row.is_paused:
+            if row is None or row.owner != self._instance or row.epoch != each.epoch or row.is_paused:
                 continue
-            batch = self.intake.new_of(store.sources, each, now_ms)
+            batch = self.intake.new_records(store.sources, each, now_ms)
             committed[batch.partition] = batch
             drafts += batch.drafts
             may_drop = not self._source.forgets_confirmed
-            dropped = self._bound.keep(store.sources, self._name, batch.rejected, now_ms, may_drop=may_drop)
+            dropped = self._rejected_limits.save(store.sources, self._name, batch.rejected, now_ms, may_drop=may_drop)
             moved = row._replace(
-                position=position_json(batch.last.position if self._once is None else self._once),
+                position=position_json(batch.last.position if self._position_marker is None else self._position_marker),
                 received=row.received + len(batch.drafts),
                 rejected=row.rejected + len(batch.rejected),
                 dropped=row.dropped + dropped,
@@ -315,6 +315,6 @@ class Ingest(ThreadLoop):
             self.intake.send(store, drafts, now_ms)
         return committed
 
-    def _ask(self, function: Callable[[SqlStore, int], Any]) -> Any:
+    def _transact(self, function: Callable[[SqlStore, int], Any]) -> Any:
         """Run a function of the store and the time in one transaction."""
         return self._queue.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))

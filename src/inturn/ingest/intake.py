@@ -7,8 +7,8 @@ from typing import NamedTuple
 from inturn.core.errors import QueueFull
 from inturn.core.queue.messages import Draft, Sent, checked_name
 from inturn.ingest.batches import IngestBatch
-from inturn.ingest.known_ids import conflict_reason, identified, sorted_out
-from inturn.ingest.mapping import MessageMapping, decoding
+from inturn.ingest.known_ids import compare_and_remember, conflict_reason, with_id
+from inturn.ingest.mapping import MessageMapping, with_decoder
 from inturn.ingest.moved_groups import OnMove, checked_on_move, without_moved
 from inturn.ingest.rejections import rejected_record
 from inturn.ingest.source import Decoder, Source, SourceRecord
@@ -23,7 +23,7 @@ class IntakeRule(NamedTuple):
     Attributes:
         name: the name of the source or webhook.
         queue: the queue of the messages.
-        draft_of: the function that maps a record; its result None skips the record. It raises Unmappable.
+        draft_of: the function that maps a record; its result None skips the record. It raises MappingError.
         knows_ids: whether a repeated record is recognized by its id.
         on_move: the treatment of a group that arrives from another partition than before.
     """
@@ -35,7 +35,7 @@ class IntakeRule(NamedTuple):
     on_move: OnMove = "ignore"
 
     @staticmethod
-    def of(
+    def for_source(
         source: Source | type[Source],
         mapping: MessageMapping,
         *,
@@ -53,25 +53,28 @@ class IntakeRule(NamedTuple):
         return IntakeRule(
             checked_name(name),
             queue,
-            decoding(decode, identified(source, mapping, once=once).compiled()),
+            with_decoder(decode, with_id(source, mapping, once=once).compiled()),
             once and not source.has_positions,
             checked_on_move(on_move, mapping),
         )
 
-    def new_of(self, store: SourceStore, batch: IngestBatch, now_ms: int) -> IngestBatch:
+    def new_records(self, store: SourceStore, batch: IngestBatch, now_ms: int) -> IngestBatch:
         """Return a batch without records that were already sent, and without messages of groups that moved.
 
         A record with the id of another message is rejected.
         """
         if self.knows_ids:
-            new = sorted_out(store, self.name, batch.drafts)
-            conflicts = [rejected_record(batch.records[at], conflict_reason(id_)) for at, id_ in new.conflicts.items()]
+            comparison = compare_and_remember(store, self.name, batch.drafts)
+            conflicts = [
+                rejected_record(batch.records[index], conflict_reason(id_))
+                for index, id_ in comparison.conflicts.items()
+            ]
             batch = replace(
                 batch,
-                records=[batch.records[place] for place in new.places],
-                drafts=[batch.drafts[place] for place in new.places],
+                records=[batch.records[index] for index in comparison.new_indices],
+                drafts=[batch.drafts[index] for index in comparison.new_indices],
                 rejected=batch.rejected + conflicts,
-                ignored=batch.ignored + new.repeated,
+                ignored=batch.ignored + comparison.repeated,
             )
         if self.on_move == "ignore":
             return batch
@@ -84,8 +87,10 @@ class IntakeRule(NamedTuple):
             QueueFull: if the queue has no room now, or can never hold so many; fewer may fit.
             NoSuchQueue: if it does not exist.
         """
-        to = queue_of(store, self.queue)
-        most = to.settings.max_depth
-        if most is not None and len(drafts) > most:
-            raise QueueFull(f"queue {to.name!r} holds at most {most:,} messages; {len(drafts):,} at once do not fit")
-        return store.send(to, drafts, now_ms)
+        target = queue_of(store, self.queue)
+        max_depth = target.settings.max_depth
+        if max_depth is not None and len(drafts) > max_depth:
+            raise QueueFull(
+                f"queue {target.name!r} holds at most {max_depth:,} messages; {len(drafts):,} at once do not fit"
+            )
+        return store.send(target, drafts, now_ms)

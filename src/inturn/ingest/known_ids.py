@@ -14,21 +14,21 @@ from inturn.ingest.source import Source
 from inturn.store.sources import SourceStore
 
 
-class NewDrafts(NamedTuple):
+class DraftComparison(NamedTuple):
     """The drafts of a batch, sorted by their ids.
 
     Attributes:
-        places: the places of the new drafts.
+        new_indices: the indices of the new drafts.
         repeated: the number of drafts that were already sent.
-        conflicts: the places of drafts whose id was used for another message, with that id.
+        conflicts: the indices of drafts whose id was used for another message, with that id.
     """
 
-    places: list[int]
+    new_indices: list[int]
     repeated: int
     conflicts: dict[int, str]
 
 
-def identified(source: Source | type[Source], mapping: MessageMapping, *, once: bool) -> MessageMapping:
+def with_id(source: Source | type[Source], mapping: MessageMapping, *, once: bool) -> MessageMapping:
     """Return the mapping, with an id that identifies the records of a source without positions.
 
     Raises:
@@ -36,8 +36,8 @@ def identified(source: Source | type[Source], mapping: MessageMapping, *, once: 
     """
     if source.has_positions or mapping.id is not None:
         return mapping
-    if source.usual_id is not None:
-        return replace(mapping, id=source.usual_id)
+    if source.default_id is not None:
+        return replace(mapping, id=source.default_id)
     if mapping.revision is None and once:
         raise InputError(
             "the source has no positions, so a repeated record is recognized by an id alone, but the mapping has "
@@ -46,11 +46,11 @@ def identified(source: Source | type[Source], mapping: MessageMapping, *, once: 
     return mapping
 
 
-def sorted_out(sources: SourceStore, source: str, drafts: Sequence[Draft]) -> NewDrafts:
+def compare_and_remember(sources: SourceStore, source: str, drafts: Sequence[Draft]) -> DraftComparison:
     """Sort drafts, each with an id or a revision, by the stored ids, and store the new ids."""
-    found, new = compared(sources.known(source, ids_of(drafts)), drafts)
-    sources.remember(source, new)
-    return found
+    comparison, new_digests = compare_ids(sources.known(source, ids_of(drafts)), drafts)
+    sources.remember(source, new_digests)
+    return comparison
 
 
 def ids_of(drafts: Sequence[Draft]) -> list[str]:
@@ -58,21 +58,21 @@ def ids_of(drafts: Sequence[Draft]) -> list[str]:
     return [draft.dedup_id or canonical([draft.group, draft.revision]) for draft in drafts]
 
 
-def compared(before: Mapping[str, str], drafts: Sequence[Draft]) -> tuple[NewDrafts, dict[str, str]]:
+def compare_ids(known_digests: Mapping[str, str], drafts: Sequence[Draft]) -> tuple[DraftComparison, dict[str, str]]:
     """Return the drafts sorted by the known digests, by id, and the digests of the new drafts."""
-    new: dict[str, str] = {}
-    found = NewDrafts([], 0, {})
-    for place, (id_, draft) in enumerate(zip(ids_of(drafts), drafts, strict=True)):
+    new_digests: dict[str, str] = {}
+    comparison = DraftComparison([], 0, {})
+    for index, (id_, draft) in enumerate(zip(ids_of(drafts), drafts, strict=True)):
         digest = _digest(draft)
-        known = before.get(id_) or new.get(id_)
+        known = known_digests.get(id_) or new_digests.get(id_)
         if known is None:
-            new[id_] = digest
-            found.places.append(place)
+            new_digests[id_] = digest
+            comparison.new_indices.append(index)
         elif known == digest:
-            found = found._replace(repeated=found.repeated + 1)
+            comparison = comparison._replace(repeated=comparison.repeated + 1)
         else:
-            found.conflicts[place] = id_
-    return found, new
+            comparison.conflicts[index] = id_
+    return comparison, new_digests
 
 
 def conflict_reason(id_: str) -> str:

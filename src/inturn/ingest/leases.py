@@ -17,8 +17,8 @@ from inturn.core.source_shares import DECIDED, SourcePartition, share
 from inturn.core.texts import storable
 from inturn.ingest import limits as source_limits
 from inturn.ingest.events import EVENTS
-from inturn.ingest.gone_partitions import GonePartitions
-from inturn.ingest.source import KnownPartition, PartitionNow, Source
+from inturn.ingest.removed_partitions import RemovedPartitions
+from inturn.ingest.source import KnownPartition, PartitionComparison, Source
 from inturn.store.protocols import SqlStore
 from inturn.store.sources import SourceStore
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("inturn.ingest")
 _REFUSED = "source %(source)s: partition %(partition)s: %(reason)s"
-_TOLD = 5
+_NAMES_SHOWN = 5
 """Maximum number of partition names in one log line."""
 
 
@@ -38,9 +38,9 @@ class PartitionLeases:
     Args:
         source: the source.
         name: the name under which positions are stored.
-        me: the instance.
+        instance: the instance.
         lease_s: how long the other instances wait for this one if it dies, in seconds.
-        ask: runs a function of the store and the time in a transaction.
+        transact: runs a function of the store and the time in a transaction.
         trouble: returns the current error, which is stored with the lease for other processes; empty: none.
 
     Attributes:
@@ -52,38 +52,39 @@ class PartitionLeases:
         self,
         source: Source,
         name: str,
-        me: str,
+        instance: str,
         lease_s: float,
-        ask: Callable[[Callable[[SqlStore, int], Any]], Any],
+        transact: Callable[[Callable[[SqlStore, int], Any]], Any],
         trouble: Callable[[], str],
     ) -> None:
-        self._source, self._name, self._me, self._lease_s, self._ask = source, name, me, lease_s, ask
+        self._source, self._name, self._instance = source, name, instance
+        self._lease_s, self._transact = lease_s, transact
         self.epochs: dict[str, int] = {}
         self.has_all = False
         self._trouble = trouble
-        self._gone = GonePartitions(name, source.is_gone)
-        self._next_look_s = 0.0
-        self._called_s: float | None = None  # when the polling thread last said that it goes on; None: it reads nothing
+        self._removed = RemovedPartitions(name, source.is_removed)
+        self._next_refresh_s = 0.0
+        self._last_progress_s: float | None = None  # of the polling thread; None: it reads nothing
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
         """Start renewing the leases, until :meth:`leave`."""
         self._ending.clear()
-        self._thread = threading.Thread(target=self._renewing, name=f"inturn-leases-{self._name}", daemon=True)
+        self._thread = threading.Thread(target=self._renew_loop, name=f"inturn-leases-{self._name}", daemon=True)
         self._thread.start()
 
-    def go_on(self) -> None:
+    def note_progress(self) -> None:
         """Note that the polling thread is not hung."""
-        self._called_s = time.monotonic()
+        self._last_progress_s = time.monotonic()
 
-    def look_if_due(self) -> None:
+    def refresh_if_due(self) -> None:
         """Refresh the partitions if a third of the lease has passed since the last time."""
-        self.go_on()
-        if time.monotonic() >= self._next_look_s:
-            self._look()
+        self.note_progress()
+        if time.monotonic() >= self._next_refresh_s:
+            self._refresh()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Claim free partitions, release those beyond our quota, and open and close them accordingly."""
         names = list(self._source.partitions())
         for name in names:
@@ -93,21 +94,23 @@ class PartitionLeases:
                     "NUL and without unpaired surrogates"
                 )
         incarnations = {name: self._source.incarnation(name) for name in names}
-        lags, done = self._lags(), self._done()
-        mine = self._ask(lambda store, now_ms: self._shared(store, incarnations, lags, done, now_ms))
-        self._next_look_s = time.monotonic() + self._lease_s / 3
-        for name in [name for name, epoch in self.epochs.items() if name not in mine or mine[name].epoch != epoch]:
+        lags, done = self._lags(), self._finished_names()
+        assigned = self._transact(lambda store, now_ms: self._claim_share(store, incarnations, lags, done, now_ms))
+        self._next_refresh_s = time.monotonic() + self._lease_s / 3
+        for name in [
+            name for name, epoch in self.epochs.items() if name not in assigned or assigned[name].epoch != epoch
+        ]:
             if name not in incarnations:
                 text = "source %(source)s: partition %(partition)s does not exist or cannot be read now"
                 EVENTS.warning("refused", self._name, text, source=self._name, partition=name)
             self.close(name)
-        begun = [name for name in mine if name not in self.epochs]
-        for name in begun:
-            self._open(mine[name])
-        if opened := [name for name in begun if name in self.epochs]:
-            more = f" and {len(opened) - _TOLD:,} more" if len(opened) > _TOLD else ""
-            told = f"{', '.join(opened[:_TOLD])}{more}"
-            EVENTS.info("reads", self._name, "source %(source)s reads %(names)s", source=self._name, names=told)
+        new_names = [name for name in assigned if name not in self.epochs]
+        for name in new_names:
+            self._open(assigned[name])
+        if opened := [name for name in new_names if name in self.epochs]:
+            more = f" and {len(opened) - _NAMES_SHOWN:,} more" if len(opened) > _NAMES_SHOWN else ""
+            shown_names = f"{', '.join(opened[:_NAMES_SHOWN])}{more}"
+            EVENTS.info("reads", self._name, "source %(source)s reads %(names)s", source=self._name, names=shown_names)
 
     def close(self, partition: str) -> None:
         """Stop reading a partition."""
@@ -116,54 +119,54 @@ class PartitionLeases:
 
     def close_all(self) -> None:
         """Stop reading without renewing the leases, so that another instance may try; the next refresh is due now."""
-        self._called_s = None
+        self._last_progress_s = None
         for name in list(self.epochs):
             try:
                 self.close(name)
             except Exception as error:  # noqa: BLE001 - it is released in any case
                 _log.warning("source %s: partition %s: %s", self._name, name, error)
-        self._next_look_s = 0.0
+        self._next_refresh_s = 0.0
 
-    def leave(self) -> None:
+    def release_all(self) -> None:
         """Release all partitions, so that other instances need not wait for the end of the leases."""
         self._ending.set()
-        lags = self._at_the_end(self._lags) or {}
-        done = self._at_the_end(self._done) or set()
+        lags = self._try_call(self._lags) or {}
+        done = self._try_call(self._finished_names) or set()
         epochs = dict(self.epochs)
         if self._thread is not None:
             self._thread.join()
         self.close_all()
-        self._at_the_end(self._source.shut)
+        self._try_call(self._source.shutdown)
 
-        def given_up(store: SqlStore, _now_ms: int) -> None:
-            self._finish(store.sources, done, epochs)
+        def release_leases(store: SqlStore, _now_ms: int) -> None:
+            self._mark_finished(store.sources, done, epochs)
             for row in store.sources.unfinished(self._name):
-                if row.owner == self._me:  # also one that could not be opened
+                if row.owner == self._instance:  # also one that could not be opened
                     store.sources.save(self._name, row._replace(owner=None, lag=lags.get(row.name)))
-            store.sources.leave(self._name, self._me)
+            store.sources.leave(self._name, self._instance)
 
         try:
-            self._ask(given_up)
+            self._transact(release_leases)
         except InturnError as error:  # the leases expire
             _log.warning("source %s: %s", self._name, error)
 
     # --- renewing ---
 
-    def _renewing(self) -> None:
+    def _renew_loop(self) -> None:
         while not self._ending.wait(self._lease_s / 3):
-            called_s = self._called_s
-            if called_s is None or time.monotonic() - called_s > source_limits.INGEST_CALL_S:
+            progress_s = self._last_progress_s
+            if progress_s is None or time.monotonic() - progress_s > source_limits.INGEST_CALL_S:
                 continue
             try:
-                self._ask(self.renew)
+                self._transact(self.renew)
             except Exception as error:  # noqa: BLE001 - the polling thread meets it too, and retries
                 _log.debug("source %s: %s", self._name, error)
 
     def renew(self, store: SqlStore, now_ms: int) -> None:
         """Extend the leases of all our partitions."""
         until_ms = now_ms + round(self._lease_s * 1000)
-        store.sources.instances(self._name, self._me, until_ms, now_ms, self._trouble())
-        store.sources.renew(self._name, self._me, until_ms)
+        store.sources.instances(self._name, self._instance, until_ms, now_ms, self._trouble())
+        store.sources.renew(self._name, self._instance, until_ms)
 
     # --- looking ---
 
@@ -171,10 +174,10 @@ class PartitionLeases:
         """Return the number of unread records of each open partition."""
         return {name: self._source.lag(name) for name in self.epochs}
 
-    def _done(self) -> set[str]:
+    def _finished_names(self) -> set[str]:
         return {name for name in self.epochs if self._source.is_finished(name)}
 
-    def _at_the_end(self, call: Callable[[], T]) -> T | None:
+    def _try_call(self, call: Callable[[], T]) -> T | None:
         """Return the result of a call to the source; None if it fails, since the leases are released in any case."""
         try:
             return call()
@@ -182,130 +185,149 @@ class PartitionLeases:
             _log.warning("source %s: %s", self._name, error)
             return None
 
-    def _shared(
+    def _claim_share(
         self, store: SqlStore, incarnations: dict[str, str], lags: dict[str, int | None], done: set[str], now_ms: int
     ) -> dict[str, SourcePartition]:
         sources, until_ms = store.sources, now_ms + round(self._lease_s * 1000)
         sources.lock(self._name)
-        instances = sources.instances(self._name, self._me, until_ms, now_ms, self._trouble())
-        self._finish(sources, done, self.epochs)
+        instances = sources.instances(self._name, self._instance, until_ms, now_ms, self._trouble())
+        self._mark_finished(sources, done, self.epochs)
         readable = self._readable(sources, incarnations, now_ms)
-        due = share(list(readable.values()), instances, self._me, now_ms)
-        sources.renew(self._name, self._me, until_ms)
-        mine = {name: readable[name]._replace(until_ms=until_ms, lag=lags.get(name)) for name in due.kept}
-        for name in due.claimed:
-            claimed = readable[name]._replace(owner=self._me, epoch=readable[name].epoch + 1, until_ms=until_ms)
-            mine[name] = claimed._replace(position_form=self._source.position_form)
-        for name, partition in mine.items():
+        plan = share(list(readable.values()), instances, self._instance, now_ms)
+        sources.renew(self._name, self._instance, until_ms)
+        assigned = {name: readable[name]._replace(until_ms=until_ms, lag=lags.get(name)) for name in plan.kept}
+        for name in plan.claimed:
+            claimed = readable[name]._replace(owner=self._instance, epoch=readable[name].epoch + 1, until_ms=until_ms)
+            assigned[name] = claimed._replace(position_form=self._source.position_form)
+        for name, partition in assigned.items():
             if self.epochs.get(name) != partition.epoch or partition.lag != readable[name].lag:  # else unchanged
                 sources.save(self._name, partition)
-        self.has_all = len(mine) == len(readable)
-        for name in due.given_up:
+        self.has_all = len(assigned) == len(readable)
+        for name in plan.given_up:
             sources.save(self._name, readable[name]._replace(owner=None, epoch=readable[name].epoch + 1))
-        return mine
+        return assigned
 
-    def _finish(self, sources: SourceStore, done: set[str], epochs: Mapping[str, int]) -> None:
+    def _mark_finished(self, sources: SourceStore, done: set[str], epochs: Mapping[str, int]) -> None:
         """Mark which of our partitions were read to their end."""
         for name in done:
             row = sources.partition(self._name, name)
-            if row is not None and row.owner == self._me and row.epoch == epochs[name]:
+            if row is not None and row.owner == self._instance and row.epoch == epochs[name]:
                 sources.save(self._name, row._replace(is_finished=True, owner=None, lag=0))
 
     def _readable(self, sources: SourceStore, incarnations: dict[str, str], now_ms: int) -> dict[str, SourcePartition]:
         """Return the partitions that may be read, with their updated state."""
-        begun, finished = {each.name: each for each in sources.unfinished(self._name)}, sources.finished(self._name)
-        back = {name for name, row in begun.items() if row.is_missing and name in incarnations}
-        waiting = {name for name, row in begun.items() if row.is_paused or (row.note is not None and name not in back)}
-        known = finished | {name: row.incarnation for name, row in begun.items()}
+        unfinished = {each.name: each for each in sources.unfinished(self._name)}
+        finished = sources.finished(self._name)
+        returned = {name for name, row in unfinished.items() if row.is_missing and name in incarnations}
+        waiting = {
+            name for name, row in unfinished.items() if row.is_paused or (row.note is not None and name not in returned)
+        }
+        known = finished | {name: row.incarnation for name, row in unfinished.items()}
         if all(name in waiting or known.get(name) == each for name, each in incarnations.items()):  # as nearly always
-            self._gone.mark(sources, finished, incarnations, now_ms)
-            self._gone.tell(sources, self._unlisted(begun.values(), incarnations, now_ms))
-            there = {name: row for name, row in begun.items() if name in incarnations and name not in waiting}
-            return {name: row._replace(note=None) for name, row in there.items()}
+            self._removed.mark_removed(sources, finished, incarnations, now_ms)
+            self._removed.note_losses(sources, self._unlisted(unfinished.values(), incarnations, now_ms))
+            readable_rows = {
+                name: row for name, row in unfinished.items() if name in incarnations and name not in waiting
+            }
+            return {name: row._replace(note=None) for name, row in readable_rows.items()}
         rows = {row.name: row for row in sources.locked_partitions(self._name)}
         if not rows and sources.rejected_total(self._name).records:
             raise InputError(
                 f"the database stores rejected requests of a webhook {self._name!r}, which the source would share: "
                 "rename the webhook or the source, or resend or purge the requests if the webhook no longer exists"
             )
-        now = self._source.compared({name: self._known(row, now_ms) for name, row in rows.items()}, incarnations)
-        self._rename(sources, rows, now)
-        sources.add(self._name, now.keys() - rows.keys())
-        self._gone.mark(sources, finished.keys() & rows.keys(), now, now_ms)
-        self._gone.forget(sources, rows.values(), now, now_ms)
-        self._gone.tell(sources, self._unlisted(rows.values(), now, now_ms))
+        current = self._source.compare(
+            {name: self._known_partition(row, now_ms) for name, row in rows.items()}, incarnations
+        )
+        self._rename(sources, rows, current)
+        sources.add(self._name, current.keys() - rows.keys())
+        self._removed.mark_removed(sources, finished.keys() & rows.keys(), current, now_ms)
+        self._removed.forget(sources, rows.values(), current, now_ms)
+        self._removed.note_losses(sources, self._unlisted(rows.values(), current, now_ms))
         readable = {}
-        for name in sorted(now):
-            row = self._as_now(sources, rows.get(name) or SourcePartition(name), now[name], now_ms)
+        for name in sorted(current):
+            row = self._updated_row(sources, rows.get(name) or SourcePartition(name), current[name], now_ms)
             if row is not None:
                 readable[name] = row
         return readable
 
     def _unlisted(
-        self, rows: Iterable[SourcePartition], there: Collection[str], now_ms: int
+        self, rows: Iterable[SourcePartition], listed: Collection[str], now_ms: int
     ) -> Iterator[SourcePartition]:
         """Yield the partitions that are not listed, not read to their end, and not read by another instance."""
         for row in rows:
-            if row.name not in there and not row.is_finished and not (row.owner != self._me and row.is_owned(now_ms)):
+            if (
+                row.name not in listed
+                and not row.is_finished
+                and not (row.owner != self._instance and row.is_owned(now_ms))
+            ):
                 yield row
 
-    def _known(self, row: SourcePartition, now_ms: int) -> KnownPartition:
+    def _known_partition(self, row: SourcePartition, now_ms: int) -> KnownPartition:
         return KnownPartition(
             row.incarnation.removeprefix(DECIDED),
             row.position is not None,
             row.is_finished,
             row.incarnation.startswith(DECIDED),
-            row.owner == self._me and self.epochs.get(row.name) == row.epoch,
-            row.owner != self._me and row.is_owned(now_ms),
+            row.owner == self._instance and self.epochs.get(row.name) == row.epoch,
+            row.owner != self._instance and row.is_owned(now_ms),
         )
 
-    def _rename(self, sources: SourceStore, rows: dict[str, SourcePartition], now: Mapping[str, PartitionNow]) -> None:
+    def _rename(
+        self, sources: SourceStore, rows: dict[str, SourcePartition], current: Mapping[str, PartitionComparison]
+    ) -> None:
         """Move stored state to the current partition names; the fencing epoch of a name never decreases."""
-        names = {each.was: name for name, each in now.items() if each.was != name}
-        names |= {name: each.kept_as for name, each in now.items() if each.kept_as is not None and name not in names}
-        touched = {name: rows.pop(name) for name in {*names, *names.values()} & rows.keys()}
-        epoch = 1 + max((row.epoch for row in touched.values()), default=0)
-        for name in touched:
+        names = {each.stored_name: name for name, each in current.items() if each.stored_name != name}
+        names |= {
+            name: each.displaced_name
+            for name, each in current.items()
+            if each.displaced_name is not None and name not in names
+        }
+        affected = {name: rows.pop(name) for name in {*names, *names.values()} & rows.keys()}
+        epoch = 1 + max((row.epoch for row in affected.values()), default=0)
+        for name in affected:
             sources.remove(self._name, name)
         for earlier, name in names.items():
             text = "source %(source)s: partition %(partition)s was previously named %(earlier)s"
             EVENTS.info("renamed", self._name, text, source=self._name, partition=name, earlier=earlier)
-            rows[name] = touched[earlier]._replace(name=name, owner=None, epoch=epoch)
-        for name in touched.keys() & now.keys() - rows.keys():
+            rows[name] = affected[earlier]._replace(name=name, owner=None, epoch=epoch)
+        for name in affected.keys() & current.keys() - rows.keys():
             rows[name] = SourcePartition(name, epoch=epoch)
-        changed = sorted({*names.values(), *touched} & rows.keys())
+        changed = sorted({*names.values(), *affected} & rows.keys())
         sources.add(self._name, changed)
         for name in changed:
             sources.save(self._name, rows[name])
 
-    def _as_now(
-        self, sources: SourceStore, row: SourcePartition, now: PartitionNow, now_ms: int
+    def _updated_row(
+        self, sources: SourceStore, row: SourcePartition, comparison: PartitionComparison, now_ms: int
     ) -> SourcePartition | None:
         """Return the updated state of a partition; None: it is not read."""
-        was = row
+        before = row
         if row.is_missing:
             row = row._replace(note=None)
         if row.is_paused or row.note is not None:
             return None
-        if row.owner != self._me and row.is_owned(now_ms):
+        if row.owner != self._instance and row.is_owned(now_ms):
             return row
-        if now.refusal is not None:
-            EVENTS.warning("refused", self._name, _REFUSED, source=self._name, partition=row.name, reason=now.refusal)
-            sources.save(self._name, row._replace(note=now.refusal, owner=None, epoch=row.epoch + 1))
+        if comparison.refusal is not None:
+            EVENTS.warning(
+                "refused", self._name, _REFUSED, source=self._name, partition=row.name, reason=comparison.refusal
+            )
+            sources.save(self._name, row._replace(note=comparison.refusal, owner=None, epoch=row.epoch + 1))
             return None
-        if now.change == "new":  # claimed anew
+        if comparison.change == "new":  # claimed anew
             row = row._replace(position=None, owner=None)
-        if now.change != "none" or row.incarnation.startswith(DECIDED):
+        if comparison.change != "none" or row.incarnation.startswith(DECIDED):
             row = row._replace(is_finished=False)
-        changed = row._replace(incarnation=now.incarnation, gone_ms=None)
+        changed = row._replace(incarnation=comparison.incarnation, gone_ms=None)
         if changed.is_finished:
-            if changed != was:
+            if changed != before:
                 sources.save(self._name, changed)
             return None
         return changed
 
     def _open(self, partition: SourcePartition) -> None:
-        self.go_on()
+        self.note_progress()
         position = None if partition.position is None else msgspec.json.decode(partition.position)
         try:
             self._source.open(partition.name, position)
@@ -319,9 +341,9 @@ class PartitionLeases:
         EVENTS.warning("refused", self._name, _REFUSED, source=self._name, partition=partition, reason=note)
         self.close(partition)
 
-        def refused(store: SqlStore, _now_ms: int) -> None:
+        def save_refusal(store: SqlStore, _now_ms: int) -> None:
             row = store.sources.partition(self._name, partition)
-            if row is not None and row.owner == self._me and row.epoch == epoch:
+            if row is not None and row.owner == self._instance and row.epoch == epoch:
                 store.sources.save(self._name, row._replace(note=note, owner=None, epoch=epoch + 1))
 
-        self._ask(refused)
+        self._transact(save_refusal)

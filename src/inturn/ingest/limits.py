@@ -12,10 +12,10 @@ headers. A process holds a small multiple of it: 142 MB with bodies of 10 MB, wh
 INGEST_LEASE_S: Final = 10.0
 """Lease on a source's partition: the time another instance waits for one that died."""
 
-INGEST_LEASE_AT_LEAST_S: Final = 0.1
+INGEST_LEASE_MIN_S: Final = 0.1
 """The shortest lease: it is renewed three times within it, each time by a transaction."""
 
-INGEST_LEASE_AT_MOST_S: Final = 86_400.0
+INGEST_LEASE_MAX_S: Final = 86_400.0
 """The longest lease: a day."""
 
 INGEST_CALL_S: Final = 600.0
@@ -27,7 +27,7 @@ INGEST_POLL_S: Final = 0.5
 INGEST_REQUEST_S: Final = 5.0
 """Time within which a source's broker must answer a request, such as for its partitions."""
 
-INGEST_ROUND_S: Final = 60.0
+INGEST_STALL_S: Final = 60.0
 """Time without a finished round after which a source is reported as in trouble."""
 
 RABBITMQ_PREFETCH: Final = 500
@@ -50,9 +50,9 @@ SQS_CALLS: Final = 8
 """Number of calls to SQS at a time."""
 
 INGEST_PAUSE_S: Final = 0.2
-"""The first pause after an error of a source or a full queue; it doubles, up to :data:`INGEST_PAUSE_AT_MOST_S`."""
+"""The first pause after an error of a source or a full queue; it doubles, up to :data:`INGEST_PAUSE_MAX_S`."""
 
-INGEST_PAUSE_AT_MOST_S: Final = 30.0
+INGEST_PAUSE_MAX_S: Final = 30.0
 """The longest pause after errors of a source. It is reached after 51 s of pauses, more than the restart of a broker
 takes: then the error counts as lasting, and ends a run with ``until="caught up"``."""
 
@@ -62,7 +62,7 @@ UNKNOWN_SCHEMA_S: Final = 10.0
 FOLDER_RECORD_BYTES: Final = 16 * 1_048_576
 """Maximum length of a line, and of a field in CSV, that is held in memory."""
 
-FOLDER_PASSED_BYTES: Final = 32 * 1_048_576
+FOLDER_SKIPPED_BYTES: Final = 32 * 1_048_576
 """Maximum size between two records of a compressed file, such as of blank lines, in bytes. Compressed, it may be a
 thousandth of that, and a poll returns nothing meanwhile: 32 MiB of blank lines took 7 seconds."""
 

@@ -20,11 +20,11 @@ _ROOTS: Final = ("key", "headers", "body", "partition", "position", "time")
 _JSON: Final = Content.JSON
 _decode: Final = msgspec.json.Decoder().decode
 _DIGITS: Final = 20  # of 64 bits, with a sign; int() refuses a text of thousands
-_UNSHOWN: Final = (InputError, RecursionError, UnicodeError)
+_ENCODING_ERRORS: Final = (InputError, RecursionError, UnicodeError)
 """Errors of encoding a decoded value: it may be nested too deep, or contain an unpaired surrogate."""
 
 
-class Unmappable(InputError):
+class MappingError(InputError):
     """A record that cannot become a message; the text is the reason, shortened, with unstorable characters escaped."""
 
     def __init__(self, text: str) -> None:
@@ -84,10 +84,10 @@ class MessageMapping:
     def compiled(self) -> Callable[[SourceRecord], Draft | None]:
         """Return the function that maps a record; it returns None for a record that is passed over.
 
-        The function raises Unmappable.
+        The function raises MappingError.
         """
-        group, revision, id_ = (reader(path) for path in (self.group, self.revision, self.id))
-        body = None if self.body == "body" else reader(self.body)
+        group, revision, id_ = (path_reader(path) for path in (self.group, self.revision, self.id))
+        body = None if self.body == "body" else path_reader(self.body)
         as_json, as_bytes = self.format == "json", self.format == "bytes"
 
         def draft(record: SourceRecord) -> Draft | None:
@@ -95,9 +95,9 @@ class MessageMapping:
             if data is None:
                 if self.ignore_empty:
                     return None
-                raise Unmappable("the record has no body")
+                raise MappingError("the record has no body")
             if len(data) > limits.BODY_BYTES:
-                raise Unmappable(f"the body has {len(data):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
+                raise MappingError(f"the body has {len(data):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
             value = decoded("body", data) if as_json else None
             text: str | bytes
             try:
@@ -114,8 +114,8 @@ class MessageMapping:
                     None if revision is None else _revision(revision(record, value), self.ranks),
                     None if id_ is None else name_of("id", id_(record, value)),
                 )
-            except _UNSHOWN as error:
-                raise Unmappable(str(error)) from error
+            except _ENCODING_ERRORS as error:
+                raise MappingError(str(error)) from error
 
         return with_attributes(self.attributes, draft)
 
@@ -140,35 +140,35 @@ def with_attributes(
     """Return the function that maps a record and adds the attributes at these paths."""
     if not paths:
         return map_
-    readers = {name: reader(path) for name, path in paths.items()}
+    readers = {name: path_reader(path) for name, path in paths.items()}
     reads_body = any(parts(path)[0] == "body" for path in paths.values())
 
     def draft(record: SourceRecord) -> Draft | None:
-        made = map_(record)
-        if made is None:
+        mapped = map_(record)
+        if mapped is None:
             return None
         value = decoded("body", record.body) if reads_body and record.body is not None else None
         try:
             read = {name: each(record, value) for name, each in readers.items() if each is not None}
             found = msgspec.json.encode({name: each for name, each in read.items() if each is not None})
-        except _UNSHOWN as error:
-            raise Unmappable(str(error)) from error
-        size = len(found) + len(made.body.encode() if isinstance(made.body, str) else made.body)
+        except _ENCODING_ERRORS as error:
+            raise MappingError(str(error)) from error
+        size = len(found) + len(mapped.body.encode() if isinstance(mapped.body, str) else mapped.body)
         if size > limits.BODY_BYTES:
-            raise Unmappable(f"body and attributes have {size:,} bytes; at most {limits.BODY_BYTES:,} are allowed")
-        return made._replace(attributes=found.decode())
+            raise MappingError(f"body and attributes have {size:,} bytes; at most {limits.BODY_BYTES:,} are allowed")
+        return mapped._replace(attributes=found.decode())
 
     return draft
 
 
-def decoding(
+def with_decoder(
     decode: Decoder | None, map_: Callable[[SourceRecord], Draft | None]
 ) -> Callable[[SourceRecord], Draft | None]:
     """Return the function that maps a record after it is decoded."""
     return map_ if decode is None else lambda record: map_(decode(record))
 
 
-def reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
+def path_reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
     """Return the function that reads the value at a path from a record and its decoded body."""
     if path is None:
         return None
@@ -179,7 +179,7 @@ def reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
     if root == "headers":
         return lambda record, _value: _header(record.headers, names)
     if root == "key":
-        return (lambda record, _value: _part("key", record.key, within)) if within else _whole_key
+        return (lambda record, _value: _text_or_field("key", record.key, within)) if within else _key_text
     if root == "position":
         return lambda record, _value: value_at(record.position, within) if within else record.position
     return _time if root == "time" else lambda record, _value: record.partition
@@ -198,7 +198,7 @@ def _time(record: SourceRecord, _value: Any) -> int | None:
     return record.time_ms
 
 
-def _whole_key(record: SourceRecord, _value: Any) -> str | None:
+def _key_text(record: SourceRecord, _value: Any) -> str | None:
     """Return the key as a text, as nearly all mappings do."""
     return None if record.key is None else _text("key", record.key)
 
@@ -213,64 +213,64 @@ def _header(headers: Mapping[str, bytes | str], names: list[str]) -> Any:
     if data is not None:
         data = header_value(data)
     _check_readable(names[0], data)
-    return _part(f"header {names[0]!r}", data, joined(names[1:]))
+    return _text_or_field(f"header {names[0]!r}", data, joined(names[1:]))
 
 
 def _check_readable(name: str, data: bytes | str | None) -> None:
     if isinstance(data, UnreadableHeader):
-        raise Unmappable(f"the header {name!r} cannot be read: {data.why}")
+        raise MappingError(f"the header {name!r} cannot be read: {data.reason}")
     if isinstance(data, str) and not is_text(data):
-        raise Unmappable(text_fault(f"header {name!r}", data))
+        raise MappingError(text_fault(f"header {name!r}", data))
 
 
-def _part(what: str, data: bytes | str | None, within: str) -> Any:
+def _text_or_field(label: str, data: bytes | str | None, within: str) -> Any:
     """Return a key or a header as text, or a field of the JSON in it."""
     if data is None:
         return None
     if not within:
-        return data if isinstance(data, str) else _text(what, data)
-    return value_at(decoded(what, data), within)
+        return data if isinstance(data, str) else _text(label, data)
+    return value_at(decoded(label, data), within)
 
 
-def decoded(what: str, data: bytes | str) -> Any:
-    """Decode JSON; ``what`` names it in the error.
+def decoded(label: str, data: bytes | str) -> Any:
+    """Decode JSON; ``label`` names it in the error.
 
     Raises:
-        Unmappable: if it is not JSON.
+        MappingError: if it is not JSON.
     """
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unmappable(f"the {what} is not JSON: {error}") from error
+        raise MappingError(f"the {label} is not JSON: {error}") from error
 
 
-def _text(what: str, data: bytes) -> str:
+def _text(label: str, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise Unmappable(f"the {what} is not UTF-8: {error}") from error
+        raise MappingError(f"the {label} is not UTF-8: {error}") from error
 
 
-def name_of(what: str, value: Any) -> str:
+def name_of(label: str, value: Any) -> str:
     """Return a value as the name of a group or an id.
 
     Raises:
         InputError: if it cannot be one.
     """
     if value is None:
-        raise Unmappable(f"the record has no {what}")
-    return checked(what, value if isinstance(value, str) else group_text(value))
+        raise MappingError(f"the record has no {label}")
+    return checked(label, value if isinstance(value, str) else group_text(value))
 
 
 def _revision(value: Any, ranks: Mapping[str, int] | None) -> int:
     if ranks is not None:
         if not isinstance(value, str) or value not in ranks:
-            raise Unmappable(f"the revision is {value!r:.100}; expected one of {', '.join(ranks)}")
+            raise MappingError(f"the revision is {value!r:.100}; expected one of {', '.join(ranks)}")
         value = ranks[value]
     if type(value) is int and -limits.REVISION <= value <= limits.REVISION:  # as nearly always
         return value
     if isinstance(value, str) and len(value) <= _DIGITS and value.removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.REVISION:
-        raise Unmappable(f"the revision is {value!r:.100}; expected a whole number of at most 64 bits")
+        raise MappingError(f"the revision is {value!r:.100}; expected a whole number of at most 64 bits")
     return value

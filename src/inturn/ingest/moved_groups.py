@@ -45,18 +45,18 @@ def without_moved(
         if draft.group is not None and draft.group not in positions:
             positions[draft.group] = position_json(record.position)
     homes = store.homes(source, batch.partition, positions)
-    away = {group: home for group, home in homes.items() if home.partition != batch.partition}
-    if not away:
+    moved_homes = {group: home for group, home in homes.items() if home.partition != batch.partition}
+    if not moved_homes:
         return batch
-    group, home = next(iter(away.items()))
-    becomes = "their messages wait for acceptance" if on_move == "park" else "they continue there"
+    group, home = next(iter(moved_homes.items()))
+    effect = "their messages wait for acceptance" if on_move == "park" else "they continue there"
     EVENTS.warning(
         "moved",
         source,
         "source %(source)s: %(count)d groups moved, such as %(quoted)s, in partition %(earlier)s since position "
-        f"%(since)s, now in %(partition)s at position %(position)s: {becomes}",
+        f"%(since)s, now in %(partition)s at position %(position)s: {effect}",
         source=source,
-        count=len(away),
+        count=len(moved_homes),
         quoted=quoted(group),
         earlier=home.partition,
         since=home.position,
@@ -64,21 +64,21 @@ def without_moved(
         position=positions[group],
     )
     if on_move == "follow":
-        store.move_homes(source, batch.partition, {group: positions[group] for group in away})
+        store.move_homes(source, batch.partition, {group: positions[group] for group in moved_homes})
         return batch
-    stay, moved = list[int](), list[MovedRecord]()
-    for at, (record, draft) in enumerate(zip(batch.records, batch.drafts, strict=True)):
-        place = None if draft.group is None else away.get(draft.group)
+    kept_indices, moved = list[int](), list[MovedRecord]()
+    for index, (record, draft) in enumerate(zip(batch.records, batch.drafts, strict=True)):
+        place = None if draft.group is None else moved_homes.get(draft.group)
         if place is None or draft.group is None:
-            stay.append(at)
+            kept_indices.append(index)
         else:
-            where = batch.partition, position_json(record.position), *place
-            moved.append(MovedRecord(draft.group, *where, queue, msgspec.msgpack.encode(draft)))
+            location = batch.partition, position_json(record.position), *place
+            moved.append(MovedRecord(draft.group, *location, queue, msgspec.msgpack.encode(draft)))
     store.set_aside(source, moved, now_ms)
     return replace(
         batch,
-        records=[batch.records[at] for at in stay],
-        drafts=[batch.drafts[at] for at in stay],
+        records=[batch.records[index] for index in kept_indices],
+        drafts=[batch.drafts[index] for index in kept_indices],
         moved=len(moved),
     )
 

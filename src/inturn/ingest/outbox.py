@@ -142,9 +142,9 @@ class NumberedOutbox:
             StoreConflict: as in :meth:`send`, if the transaction already holds a later group.
         """
         checked = [(draft("", group=group).group or "", body) for group, body in messages]
-        order = sorted(range(len(checked)), key=lambda at: (_key(checked[at][0]), at))
-        revisions = {at: self.send(checked[at][1], group=checked[at][0]) for at in order}
-        return [revisions[at] for at in range(len(checked))]
+        order = sorted(range(len(checked)), key=lambda index: (_key(checked[index][0]), index))
+        revisions = {index: self.send(checked[index][1], group=checked[index][0]) for index in order}
+        return [revisions[index] for index in range(len(checked))]
 
     def last_revision(self, group: object) -> int:
         """Return the last revision of a group; 0: none."""

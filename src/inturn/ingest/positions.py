@@ -12,7 +12,7 @@ from inturn.core.override import override
 PositionForm: TypeAlias = Literal["number", "transaction", "none", ""]
 """The form of a source's positions: a whole number, the ids of a transaction and a row, none, or any JSON value."""
 
-_MEND: Final = "use a position shown by `inturn ingest status`, or start"
+_REMEDY: Final = "use a position shown by `inturn ingest status`, or start"
 _INTEGERS: Final = 2**63
 _TRANSACTIONS: Final = 2**64
 
@@ -29,7 +29,7 @@ class _Form(NamedTuple):
     accepts: Callable[[Any], bool]
 
 
-class NoJson:
+class InvalidJson:
     """A text given as a position that is not JSON; no form accepts it.
 
     Args:
@@ -56,14 +56,14 @@ def _is_transaction(value: Any) -> bool:
 
 
 _FORMS: Final[dict[str, _Form]] = {
-    "number": _Form(f"expected a whole number from 0 on, such as 4711; {_MEND}", _is_number),
+    "number": _Form(f"expected a whole number from 0 on, such as 4711; {_REMEDY}", _is_number),
     "transaction": _Form(
-        f'expected the ids of a transaction and a row, such as ["742", "18"]; {_MEND}', _is_transaction
+        f'expected the ids of a transaction and a row, such as ["742", "18"]; {_REMEDY}', _is_transaction
     ),
     "none": _Form(
         "this source has no positions, since its broker redelivers unacknowledged messages; use start", lambda _: False
     ),
-    "": _Form(f"expected a JSON value; {_MEND}", lambda _: True),
+    "": _Form(f"expected a JSON value; {_REMEDY}", lambda _: True),
 }
 
 
@@ -81,7 +81,7 @@ def position_json(position: Any) -> str:
         ) from error
 
 
-def sought_json(form: str, position: Any) -> str | None:
+def seek_position_json(form: str, position: Any) -> str | None:
     """Return a position given to ``seek`` as it is stored; None: the start.
 
     Args:

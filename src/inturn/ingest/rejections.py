@@ -10,28 +10,28 @@ from inturn.core.override import override
 from inturn.core.texts import is_text, storable, text_fault
 from inturn.ingest import limits as source_limits
 from inturn.ingest.events import EVENTS
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.positions import position_json
 from inturn.ingest.source import SourceRecord, UnreadableHeader, header_value
 from inturn.store.sources import RejectedRecord, SourceStore
 
 
-def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | None = None) -> RejectedRecord:
+def rejected_record(record: SourceRecord, reason: str, secret: Mapping[str, str] | None = None) -> RejectedRecord:
     """Return a record as it is stored, with the reason.
 
     Args:
         record: the record.
-        why: the reason.
+        reason: the reason.
         secret: headers that are not stored, each with the reason; a mapping that reads one of them can never map the
             record again.
     """
     secret = secret or {}
     headers, exact = dict[str, bytes | str](), dict[str, Any]()
-    lost: str | None = None
+    headers_error: str | None = None
     try:
         headers = {name: header_value(each) for name, each in record.headers.items() if each is not None}
-    except Unmappable as error:
-        lost = str(error)
+    except MappingError as error:
+        headers_error = str(error)
     texts = {
         storable(name): storable(each) if isinstance(each, str) else each.decode(errors="replace")
         for name, each in headers.items()
@@ -39,11 +39,11 @@ def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | 
     }
     for name, each in headers.items():
         if not is_text(name):
-            lost = text_fault("header's name", name)
+            headers_error = text_fault("header's name", name)
         elif name in secret:
             exact[name] = (b"", secret[name])
         elif isinstance(each, UnreadableHeader):
-            exact[name] = (bytes(each), each.why)
+            exact[name] = (bytes(each), each.reason)
         elif isinstance(each, str) and not is_text(each):
             exact[name] = (each.encode(errors="surrogatepass"), text_fault("text", each))
         else:
@@ -51,50 +51,52 @@ def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | 
     return RejectedRecord(
         record.partition,
         position_json(record.position),
-        why,
+        reason,
         record.key,
         msgspec.json.encode(texts).decode(),
         record.body,
-        msgspec.msgpack.encode((exact if lost is None else lost, record.time_ms)),
+        msgspec.msgpack.encode((exact if headers_error is None else headers_error, record.time_ms)),
     )
 
 
-def restored(kept: RejectedRecord) -> SourceRecord:
+def restore(rejected: RejectedRecord) -> SourceRecord:
     """Return a stored record as the source returned it.
 
     Values that were not stored, such as secret headers, become unreadable headers: a mapping that reads one rejects the
     record.
     """
-    exact, time_ms = msgspec.msgpack.decode(kept.exact)
+    exact, time_ms = msgspec.msgpack.decode(rejected.exact)
     headers: Mapping[str, bytes | str]
-    headers = _LostHeaders(exact) if isinstance(exact, str) else {name: _header(exact[name]) for name in exact}
-    return SourceRecord(kept.partition, msgspec.json.decode(kept.position), kept.body, kept.key, headers, time_ms)
+    headers = _UnreadableHeaders(exact) if isinstance(exact, str) else {name: _header(exact[name]) for name in exact}
+    return SourceRecord(
+        rejected.partition, msgspec.json.decode(rejected.position), rejected.body, rejected.key, headers, time_ms
+    )
 
 
-def _header(kept: Any) -> bytes | str:
-    return UnreadableHeader(*kept) if isinstance(kept, list) else kept
+def _header(value: Any) -> bytes | str:
+    return UnreadableHeader(*value) if isinstance(value, list) else value
 
 
-class _LostHeaders(Mapping[str, bytes | str]):
+class _UnreadableHeaders(Mapping[str, bytes | str]):
     """The headers of a record whose source could not read them; a mapping that reads one rejects the record."""
 
-    def __init__(self, why: str) -> None:
-        self._why = why
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
 
     @override
     def __getitem__(self, name: str) -> bytes | str:
-        raise Unmappable(self._why)
+        raise MappingError(self._reason)
 
     @override
     def __iter__(self) -> Iterator[str]:
-        raise Unmappable(self._why)
+        raise MappingError(self._reason)
 
     @override
     def __len__(self) -> int:
-        raise Unmappable(self._why)
+        raise MappingError(self._reason)
 
 
-class RejectedBound(NamedTuple):
+class RejectedLimits(NamedTuple):
     """The limits of a source's stored rejected records: their number, and their size in bytes.
 
     Raises:
@@ -104,14 +106,14 @@ class RejectedBound(NamedTuple):
     records: int = source_limits.REJECTED_RECORDS
     size: int = source_limits.REJECTED_BYTES
 
-    def checked(self) -> "RejectedBound":
+    def validated(self) -> "RejectedLimits":
         """Return it, if it is valid."""
         if not all(isinstance(each, int) and each > 0 for each in self):
-            given = f"max_rejected is {self.records!r} and max_rejected_bytes is {self.size!r}"
-            raise InputError(f"{given}; expected whole numbers above 0")
+            settings = f"max_rejected is {self.records!r} and max_rejected_bytes is {self.size!r}"
+            raise InputError(f"{settings}; expected whole numbers above 0")
         return self
 
-    def keep(
+    def save(
         self, store: SourceStore, source: str, rejected: Sequence[RejectedRecord], now_ms: int, *, may_drop: bool
     ) -> int:
         """Store rejected records; return the number dropped for lack of room.
@@ -137,21 +139,21 @@ class RejectedBound(NamedTuple):
                 f"{self.records:,} records and {self.size:,} bytes: resend or purge records, or raise max_rejected and "
                 "max_rejected_bytes"
             )
-        fit = len(rejected)
-        for at, each in enumerate(rejected if may_drop else ()):
+        stored = len(rejected)
+        for index, each in enumerate(rejected if may_drop else ()):
             records += 1
             size += len(each.key or b"") + len(each.headers.encode()) + len(each.body or b"")
             if records > self.records or size > self.size:
-                fit = at
+                stored = index
                 break
-        store.reject(source, rejected[:fit], now_ms)
-        dropped = len(rejected) - fit
+        store.reject(source, rejected[:stored], now_ms)
+        dropped = len(rejected) - stored
         if dropped:
             text = (
                 "source %(source)s has reached its limit of rejected records: %(count)d more are dropped, the last "
                 "from %(partition)s at %(position)s: %(reason)s"
             )
             last = rejected[-1]._asdict()
-            about = {name: last[name] for name in ("partition", "position", "reason")}
-            EVENTS.warning("dropped", source, text, source=source, count=dropped, **about)
+            fields = {name: last[name] for name in ("partition", "position", "reason")}
+            EVENTS.warning("dropped", source, text, source=source, count=dropped, **fields)
         return dropped

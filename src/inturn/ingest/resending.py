@@ -15,10 +15,10 @@ from inturn.core.queue.messages import Draft
 from inturn.ingest import limits as source_limits
 from inturn.ingest.batches import IngestBatch
 from inturn.ingest.intake import IntakeRule
-from inturn.ingest.known_ids import NewDrafts, conflict_reason, sorted_out
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.known_ids import DraftComparison, compare_and_remember, conflict_reason
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.moved_groups import without_moved
-from inturn.ingest.rejections import restored
+from inturn.ingest.rejections import restore
 from inturn.ingest.source import SourceRecord
 from inturn.store.protocols import SqlStore
 from inturn.store.sources import RejectedPlace, RejectedRecord
@@ -76,7 +76,7 @@ class ResendPreview(NamedTuple):
 class MappedRecord:
     """A rejected record, mapped again: with a draft, or the reason why there is none, or neither if it is skipped."""
 
-    kept: RejectedRecord
+    rejected: RejectedRecord
     record: SourceRecord
     draft: Draft | None = None
     reason: str | None = None
@@ -95,31 +95,33 @@ def batches(places: Iterable[RejectedPlace]) -> Iterator[list[int]]:
         yield batch
 
 
-def mapped(intake: IntakeRule, kept: Iterable[RejectedRecord]) -> list[MappedRecord]:
+def map_records(intake: IntakeRule, rejected: Iterable[RejectedRecord]) -> list[MappedRecord]:
     """Map rejected records again. A decoder may ask its registry, so this is done outside of a transaction."""
-    found = []
-    for each in kept:
-        record = restored(each)
+    results = []
+    for each in rejected:
+        record = restore(each)
         try:
-            found.append(MappedRecord(each, record, intake.draft_of(record)))
-        except InputError as error:  # Unmappable, or a body that is too long once it is unpacked
-            found.append(MappedRecord(each, record, reason=str(Unmappable(str(error)))))
-    return found
+            results.append(MappedRecord(each, record, intake.draft_of(record)))
+        except InputError as error:  # MappingError, or a body that is too long once it is unpacked
+            results.append(MappedRecord(each, record, reason=str(MappingError(str(error)))))
+    return results
 
 
 def commit(store: SqlStore, intake: IntakeRule, records: Sequence[MappedRecord], now_ms: int) -> ResendCounts:
     """Send the messages of a batch and remove their records; those that stay get their new reason."""
     partitions = store.sources.locked_partitions(intake.name)
-    there = store.sources.lock_rejected(intake.name, [each.kept.number for each in records])
-    present = [each for each in records if each.kept.number in there]
-    reasons = {each.kept.number: each.reason for each in present if each.reason is not None}
+    locked = store.sources.lock_rejected(intake.name, [each.rejected.number for each in records])
+    present = [each for each in records if each.rejected.number in locked]
+    reasons = {each.rejected.number: each.reason for each in present if each.reason is not None}
     ready = [(each, each.draft) for each in present if each.draft is not None]
     ignored = len(present) - len(reasons) - len(ready)
     repeated = 0
     if intake.knows_ids:
-        new = sorted_out(store.sources, intake.name, [draft for _, draft in ready])
-        reasons |= {ready[at][0].kept.number: conflict_reason(id_) for at, id_ in new.conflicts.items()}
-        repeated, ready = new.repeated, [ready[at] for at in new.places]
+        comparison = compare_and_remember(store.sources, intake.name, [draft for _, draft in ready])
+        reasons |= {
+            ready[index][0].rejected.number: conflict_reason(id_) for index, id_ in comparison.conflicts.items()
+        }
+        repeated, ready = comparison.repeated, [ready[index] for index in comparison.new_indices]
     sent = list[IngestBatch]()
     for name, run in groupby(ready, key=lambda each: each[0].record.partition):
         pairs = list(run)
@@ -137,33 +139,35 @@ def commit(store: SqlStore, intake: IntakeRule, records: Sequence[MappedRecord],
             store.sources.save(intake.name, row._replace(received=row.received + received[row.name]))
     store.sources.save_reasons(
         {
-            each.kept.number: reasons[each.kept.number]
+            each.rejected.number: reasons[each.rejected.number]
             for each in present
-            if reasons.get(each.kept.number, each.kept.reason) != each.kept.reason
+            if reasons.get(each.rejected.number, each.rejected.reason) != each.rejected.reason
         }
     )
-    store.sources.remove_rejected(intake.name, sorted(there - reasons.keys()))
+    store.sources.remove_rejected(intake.name, sorted(locked - reasons.keys()))
     drafts = [draft for batch in sent for draft in batch.drafts]
     answers = intake.send(store, drafts, now_ms) if drafts else []
-    doubles = sum(each.duplicate for each in answers)
+    duplicates = sum(each.duplicate for each in answers)
     moved = sum(batch.moved for batch in sent)
-    return ResendCounts(len(drafts) - doubles, repeated + doubles, ignored, moved, len(reasons))
+    return ResendCounts(len(drafts) - duplicates, repeated + duplicates, ignored, moved, len(reasons))
 
 
-def preview(each: MappedRecord, at: int, new: NewDrafts | None) -> ResendPreview:
+def preview(record: MappedRecord, index: int, comparison: DraftComparison | None) -> ResendPreview:
     """Return what a resend would do with a record.
 
     Args:
-        each: the record.
-        at: its place among the records of the batch that have a draft.
-        new: the comparison of their ids; None: the source does not recognize ids.
+        record: the record.
+        index: its place among the records of the batch that have a draft.
+        comparison: the comparison of their ids; None: the source does not recognize ids.
     """
-    place = each.kept.number, each.kept.partition, each.kept.position
-    if each.reason is not None:
-        return ResendPreview(*place, "stay", each.reason)
-    if each.draft is None:
+    place = record.rejected.number, record.rejected.partition, record.rejected.position
+    if record.reason is not None:
+        return ResendPreview(*place, "stay", record.reason)
+    if record.draft is None:
         return ResendPreview(*place, "ignored")
-    said = each.draft.group, each.draft.revision, each.draft.dedup_id
-    if new is not None and at in new.conflicts:
-        return ResendPreview(*place, "stay", conflict_reason(new.conflicts[at]), *said)
-    return ResendPreview(*place, "send" if new is None or at in new.places else "repeated", None, *said)
+    draft_fields = record.draft.group, record.draft.revision, record.draft.dedup_id
+    if comparison is not None and index in comparison.conflicts:
+        return ResendPreview(*place, "stay", conflict_reason(comparison.conflicts[index]), *draft_fields)
+    return ResendPreview(
+        *place, "send" if comparison is None or index in comparison.new_indices else "repeated", None, *draft_fields
+    )

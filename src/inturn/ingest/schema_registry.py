@@ -16,14 +16,14 @@ from inturn.core.address import shown
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.source import Decoder, SourceRecord
 
 Encoding: TypeAlias = Literal["avro", "protobuf", "json"]
 
 _ENCODINGS: Final = ("avro", "protobuf", "json")
-_OF_DECODERS: Final = ("subject.name.strategy", "use.latest", "validate")  # beginnings of names
-_BY_ID: Final = {"get_schema", "get_schema_by_guid"}
+_DECODER_OPTIONS: Final = ("subject.name.strategy", "use.latest", "validate")  # beginnings of names
+_SCHEMA_LOOKUPS: Final = {"get_schema", "get_schema_by_guid"}
 _NOT_FOUND: Final = range(40_401, 40_500)  # a registry's own codes; any other 404 is a wrong address
 _TEXT_LENGTH: Final = 200  # of what a foreign error says
 
@@ -71,17 +71,17 @@ class SchemaRegistry(Decoder):
             from confluent_kafka.schema_registry import SchemaRegistryClient
             from confluent_kafka.serialization import MessageField, SerializationContext
         except ImportError as error:
-            raise _missing(error) from error
-        of_decoders = {name: each for name, each in (options or {}).items() if name.startswith(_OF_DECODERS)}
-        of_client = {name: each for name, each in (options or {}).items() if name not in of_decoders}
+            raise _missing_packages(error) from error
+        decoder_options = {name: each for name, each in (options or {}).items() if name.startswith(_DECODER_OPTIONS)}
+        client_options = {name: each for name, each in (options or {}).items() if name not in decoder_options}
         defaults = {"max.retries": 0, "timeout": source_limits.INGEST_REQUEST_S}  # the host tries again
         try:
-            client = _Client(SchemaRegistryClient({"url": url, **defaults, **of_client}), url)
+            client = _Client(SchemaRegistryClient({"url": url, **defaults, **client_options}), url)
         except (TypeError, ValueError, OSError) as error:
             raise InputError(f"the schema registry {shown(url)!r}: {error}") from error
         self._topic, self._context = topic, SerializationContext
-        self._value = _decode("value", value, message, client, of_decoders)
-        self._key = _decode("key", key, key_message, client, of_decoders)
+        self._value = _make_decoder("value", value, message, client, decoder_options)
+        self._key = _make_decoder("key", key, key_message, client, decoder_options)
         self._fields = MessageField
 
     @override
@@ -97,7 +97,7 @@ class SchemaRegistry(Decoder):
         return record._replace(key=key, body=body)
 
 
-class _RegistryAway(SourceError):
+class _RegistryUnavailable(SourceError):
     """A registry that is unavailable, or refuses to answer."""
 
 
@@ -115,33 +115,37 @@ class _Client:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._client, name)
-        return self._told(found) if callable(found) else found
+        return self._translating_errors(found) if callable(found) else found
 
-    def _told(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _translating_errors(self, method: Callable[..., Any]) -> Callable[..., Any]:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-        def ask(*args: Any, **kwargs: Any) -> Any:
-            asked = (method.__name__, *args[:1]) if method.__name__ in _BY_ID else None
-            if asked in self._unknown:
-                raise SchemaRegistryError(*self._unknown[asked])
+        def call(*args: Any, **kwargs: Any) -> Any:
+            schema_key = (method.__name__, *args[:1]) if method.__name__ in _SCHEMA_LOOKUPS else None
+            if schema_key in self._unknown:
+                raise SchemaRegistryError(*self._unknown[schema_key])
             try:
                 found = method(*args, **kwargs)
             except SchemaRegistryError as error:
-                if asked and error.http_status_code == 404 and error.error_code in _NOT_FOUND:
-                    self._unknown[asked] = error.http_status_code, error.error_code, error.error_message
-                elif asked or error.http_status_code != 404:
-                    raise _RegistryAway(self._text(error)) from error
+                if schema_key and error.http_status_code == 404 and error.error_code in _NOT_FOUND:
+                    self._unknown[schema_key] = error.http_status_code, error.error_code, error.error_message
+                elif schema_key or error.http_status_code != 404:
+                    raise _RegistryUnavailable(self._response_error_text(error)) from error
                 raise
             except Exception as error:  # whatever the network, a proxy or a certificate does
-                raise _RegistryAway(f"the schema registry {self._url!r} cannot be reached: {_said(error)}") from error
-            if asked and found.schema_str is None:
+                raise _RegistryUnavailable(
+                    f"the schema registry {self._url!r} cannot be reached: {_error_text(error)}"
+                ) from error
+            if schema_key and found.schema_str is None:
                 self._client.clear_caches()  # it has kept even this
-                raise _RegistryAway(f"{self._url!r} answered without a schema; check that it is a schema registry")
+                raise _RegistryUnavailable(
+                    f"{self._url!r} answered without a schema; check that it is a schema registry"
+                )
             return found
 
-        return ask
+        return call
 
-    def _text(self, error: Any) -> str:
+    def _response_error_text(self, error: Any) -> str:
         status = error.http_status_code
         if status in {401, 403}:
             return (
@@ -151,34 +155,34 @@ class _Client:
         return f"the schema registry {self._url!r} answers HTTP {status}: {str(error.error_message)[:_TEXT_LENGTH]}"
 
 
-def _decode(
-    what: str, encoding: Encoding | None, message: Any, client: _Client, options: Mapping[str, Any]
+def _make_decoder(
+    part: str, encoding: Encoding | None, message: Any, client: _Client, options: Mapping[str, Any]
 ) -> Callable[[bytes, Any], bytes] | None:
     """Return the function that converts bytes and their context to JSON; None: they are not decoded."""
     if encoding is None:
         return None
     if encoding not in _ENCODINGS:
-        raise InputError(f"{what} is {encoding!r}; expected one of {', '.join(_ENCODINGS)}")
+        raise InputError(f"{part} is {encoding!r}; expected one of {', '.join(_ENCODINGS)}")
     if (encoding == "protobuf") != (message is not None):
-        name = "message" if what == "value" else "key_message"
-        need = f"needs {name}, such as 'orders_pb2:Order'" if message is None else f"takes no {name}; remove it"
-        raise InputError(f"{what} is {encoding!r}, which {need}")
+        name = "message" if part == "value" else "key_message"
+        requirement = f"needs {name}, such as 'orders_pb2:Order'" if message is None else f"takes no {name}; remove it"
+        raise InputError(f"{part} is {encoding!r}, which {requirement}")
     conf = {"subject.name.strategy": _no_subject} if "subject.name.strategy.type" not in options else {}
     conf |= {name: each for name, each in options.items() if encoding == "json" or name != "validate"}
     try:
-        to_json = _DECODES[encoding](client, conf, message)
+        to_json = _DECODER_FACTORIES[encoding](client, conf, message)
     except ImportError as error:
-        raise _missing(error) from error
+        raise _missing_packages(error) from error
     except (TypeError, ValueError) as error:
         raise InputError(f"invalid options of the schema registry: {error}") from error
 
     def decode(data: bytes, context: Any) -> bytes:
         try:
             return to_json(data, context)
-        except _RegistryAway:
+        except _RegistryUnavailable:
             raise
         except Exception as error:  # decoders raise whatever garbage leads to
-            raise Unmappable(f"the {what} cannot be decoded as {encoding}: {_said(error)}") from error
+            raise MappingError(f"the {part} cannot be decoded as {encoding}: {_error_text(error)}") from error
 
     return decode
 
@@ -190,11 +194,11 @@ def _no_subject(_context: Any, _record_name: str | None) -> None:
 def _avro(client: _Client, conf: dict[str, Any], _message: Any) -> Callable[[bytes, Any], bytes]:
     from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-    decode: Any = AvroDeserializer(client, conf=conf | {"schema.id.deserializer": _bounded(client, conf)})
+    decode: Any = AvroDeserializer(client, conf=conf | {"schema.id.deserializer": _bounded_frame_reader(client, conf)})
     return lambda data, context: msgspec.json.encode(decode(data, context))
 
 
-def _bounded(client: _Client, conf: Mapping[str, Any]) -> Callable[[bytes, Any, Any], Any]:
+def _bounded_frame_reader(client: _Client, conf: Mapping[str, Any]) -> Callable[[bytes, Any, Any], Any]:
     """Return the function that reads the frame of a record in Avro and returns the rest of it.
 
     With a recursive schema a value can nest as deeply as it has bytes. The compiled reader of fastavro has no bound, so
@@ -234,35 +238,35 @@ def _parsed_if_recursive(client: _Client, schema: Any) -> Any:
         return parse_schema(msgspec.json.decode(each.schema_str), named_schemas=known)
 
     parsed = parse(schema)
-    return parsed if _names_left(expand_schema(parsed), frozenset(known)) else None
+    return parsed if _is_recursive(expand_schema(parsed), frozenset(known)) else None
 
 
-def _names_left(schema: Any, known: frozenset[str]) -> bool:
+def _is_recursive(schema: Any, known: frozenset[str]) -> bool:
     """Return whether an expanded schema still has names of other types, as only a recursive schema does."""
     if isinstance(schema, str):
         return schema in known
     if isinstance(schema, list):
-        return any(_names_left(each, known) for each in schema)
+        return any(_is_recursive(each, known) for each in schema)
     inner = [schema.get("type"), schema.get("items"), schema.get("values")]
     inner += [each["type"] for each in schema.get("fields", ())]
-    return any(_names_left(each, known) for each in inner if each is not None)
+    return any(_is_recursive(each, known) for each in inner if each is not None)
 
 
 def _json(client: _Client, conf: dict[str, Any], _message: Any) -> Callable[[bytes, Any], bytes]:
     from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 
-    came = b""
+    raw = b""
 
     def read(data: bytes) -> Any:
-        nonlocal came
-        came = data
+        nonlocal raw
+        raw = data
         return msgspec.json.decode(data)
 
     decode: Any = JSONDeserializer(None, schema_registry_client=client, conf=conf, json_decode=read)
 
     def to_json(data: bytes, context: Any) -> bytes:
         value = decode(data, context)
-        return came if value == msgspec.json.decode(came) else msgspec.json.encode(value)  # a rule may have changed it
+        return raw if value == msgspec.json.decode(raw) else msgspec.json.encode(value)  # a rule may have changed it
 
     return to_json
 
@@ -271,22 +275,24 @@ def _protobuf(client: _Client, conf: dict[str, Any], message: Any) -> Callable[[
     from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
     from google.protobuf.json_format import MessageToDict
 
-    made = _imported(message) if isinstance(message, str) else message
-    if not hasattr(made, "DESCRIPTOR"):
-        raise InputError(f"{made!r} is not a Protobuf message; expected a class generated by protoc")
-    decode: Any = ProtobufDeserializer(made, conf, schema_registry_client=client)
-    how = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
-    return lambda data, context: msgspec.json.encode(MessageToDict(decode(data, context), **how))
+    message_class = _import_class(message) if isinstance(message, str) else message
+    if not hasattr(message_class, "DESCRIPTOR"):
+        raise InputError(f"{message_class!r} is not a Protobuf message; expected a class generated by protoc")
+    decode: Any = ProtobufDeserializer(message_class, conf, schema_registry_client=client)
+    json_options = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
+    return lambda data, context: msgspec.json.encode(MessageToDict(decode(data, context), **json_options))
 
 
-_DECODES: Final[Mapping[Encoding, Callable[[_Client, dict[str, Any], Any], Callable[[bytes, Any], bytes]]]] = {
+_DECODER_FACTORIES: Final[
+    Mapping[Encoding, Callable[[_Client, dict[str, Any], Any], Callable[[bytes, Any], bytes]]]
+] = {
     "avro": _avro,
     "json": _json,
     "protobuf": _protobuf,
 }
 
 
-def _imported(place: str) -> Any:
+def _import_class(place: str) -> Any:
     module, colon, name = place.partition(":")
     if not (module and colon and name):
         raise InputError(f"the message is {place!r}; expected a module and a class, such as 'orders_pb2:Order'")
@@ -302,9 +308,9 @@ def importable_from(folder: Path) -> None:
         sys.path.append(str(folder.resolve()))
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:_TEXT_LENGTH]
 
 
-def _missing(error: ImportError) -> SetupError:
+def _missing_packages(error: ImportError) -> SetupError:
     return SetupError(f"a schema registry needs further packages: pip install 'inturn[schema-registry]' ({error})")

@@ -96,10 +96,10 @@ def check_standard(
         if version != "v1":
             continue
         try:
-            given = base64.b64decode(text)
+            signature = base64.b64decode(text)
         except ValueError:
             raise _malformed(f"{prefix}-signature has a signature that is not Base64") from None
-        if _is_one_of(given, expected):
+        if _is_one_of(signature, expected):
             return
     raise SignatureRefused("no signature matches")
 
@@ -115,12 +115,12 @@ def check_stripe(
     pairs = [each.split("=", 2) for each in _required(headers, "stripe-signature").split(",")]
     try:
         at_s = int(next(pair[1] for pair in pairs if pair[0] == "t"))
-        given = [pair[1].encode() for pair in pairs if pair[0] == "v1"]
+        received = [pair[1].encode() for pair in pairs if pair[0] == "v1"]
     except (StopIteration, IndexError, ValueError):
         raise _malformed("stripe-signature is not t=<seconds>,v1=<signature>") from None
     signed = b"%d." % at_s + body
     expected = [_hmac(key, signed).hexdigest().encode() for key in keys]
-    if not any(_is_one_of(each, expected) for each in given):
+    if not any(_is_one_of(each, expected) for each in received):
         raise SignatureRefused("no signature matches")
     _check_time("the time in stripe-signature", at_s, now_s, tolerance_s, is_future_fine=True)
 
@@ -137,10 +137,10 @@ def check_github(
     Raises:
         SignatureRefused: if it is not genuine.
     """
-    kind, _, given = _required(headers, "x-hub-signature-256").partition("=")
-    if kind != "sha256" or not given:
+    kind, _, signature = _required(headers, "x-hub-signature-256").partition("=")
+    if kind != "sha256" or not signature:
         raise _malformed("x-hub-signature-256 is not sha256=<signature>")
-    if not _is_one_of(given.encode(), [_hmac(key, body).hexdigest().encode() for key in keys]):
+    if not _is_one_of(signature.encode(), [_hmac(key, body).hexdigest().encode() for key in keys]):
         raise SignatureRefused("the signature does not match")
 
 
@@ -159,19 +159,19 @@ def _required(headers: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _check_time(what: str, at_s: float, now_s: float, tolerance_s: float, *, is_future_fine: bool = False) -> None:
+def _check_time(label: str, at_s: float, now_s: float, tolerance_s: float, *, is_future_fine: bool = False) -> None:
     if not at_s >= now_s - tolerance_s:
-        raise SignatureRefused(f"{what} is too old: at most {tolerance_s:g} seconds are tolerated")
+        raise SignatureRefused(f"{label} is too old: at most {tolerance_s:g} seconds are tolerated")
     if at_s > now_s + tolerance_s and not is_future_fine:
-        raise SignatureRefused(f"{what} is too far in the future: at most {tolerance_s:g} seconds are tolerated")
+        raise SignatureRefused(f"{label} is too far in the future: at most {tolerance_s:g} seconds are tolerated")
 
 
 def _hmac(key: bytes, data: bytes) -> hmac.HMAC:
     return hmac.new(key, data, hashlib.sha256)
 
 
-def _is_one_of(given: bytes, expected: Sequence[bytes]) -> bool:
-    return any(hmac.compare_digest(given, each) for each in expected)
+def _is_one_of(signature: bytes, expected: Sequence[bytes]) -> bool:
+    return any(hmac.compare_digest(signature, each) for each in expected)
 
 
 def _malformed(text: str) -> SignatureRefused:

@@ -16,9 +16,7 @@ from inturn.ingest.positions import PositionForm
 Change: TypeAlias = Literal["none", "more", "new"]
 """The difference between two incarnations: none, more records after the known ones, or a new history."""
 
-_MADE_AGAIN: Final = (
-    "the partition was recreated, so its position is no longer valid; set one with `inturn ingest seek`"
-)
+_RECREATED: Final = "the partition was recreated, so its position is no longer valid; set one with `inturn ingest seek`"
 
 
 class KnownPartition(NamedTuple):
@@ -28,35 +26,35 @@ class KnownPartition(NamedTuple):
         incarnation: its incarnation when its position was written; empty: it was never claimed.
         is_begun: whether records of it are committed.
         is_finished: whether it was read to its end.
-        is_decided: whether an operator set the position, which then holds for any incarnation.
+        is_position_set: whether an operator set the position, which then holds for any incarnation.
         is_open: whether this instance reads it.
-        is_elsewhere: whether another instance reads it.
+        is_open_elsewhere: whether another instance reads it.
     """
 
     incarnation: str
     is_begun: bool = False
     is_finished: bool = False
-    is_decided: bool = False
+    is_position_set: bool = False
     is_open: bool = False
-    is_elsewhere: bool = False
+    is_open_elsewhere: bool = False
 
 
-class PartitionNow(NamedTuple):
+class PartitionComparison(NamedTuple):
     """A partition that exists, compared with its stored state.
 
     Attributes:
         incarnation: its current incarnation.
-        was: the name under which its state is stored.
+        stored_name: the name under which its state is stored.
         change: the difference from the part that was read.
-        kept_as: the new name for the state stored under this name, if that belongs to another partition; None: the
-            state is deleted.
+        displaced_name: the new name for the state stored under this name, if that belongs to another partition; None:
+            the state is deleted.
         refusal: the reason why an operator must set the position; None: reading may continue.
     """
 
     incarnation: str
-    was: str
+    stored_name: str
     change: Change = "none"
-    kept_as: str | None = None
+    displaced_name: str | None = None
     refusal: str | None = None
 
 
@@ -64,16 +62,16 @@ class UnreadableHeader(bytes):
     """A header that the source received but could not decode, as bytes; a mapping that reads it rejects the record.
 
     Attributes:
-        why: the reason.
+        reason: the reason.
     """
 
-    why: str
+    reason: str
 
-    def __new__(cls, data: bytes, why: str) -> Self:
+    def __new__(cls, data: bytes, reason: str) -> Self:
         """Create a header from its bytes and the reason."""
-        made = super().__new__(cls, data)
-        made.why = why
-        return made
+        header = super().__new__(cls, data)
+        header.reason = reason
+        return header
 
 
 def header_value(value: Any) -> bytes | str:
@@ -82,11 +80,11 @@ def header_value(value: Any) -> bytes | str:
         return value
     reasons: list[str] = []
 
-    def within(each: Any) -> str:
-        if not isinstance(each, UnreadableHeader):
-            raise TypeError(f"{type(each).__name__} is not a JSON type")
-        reasons.append(each.why)
-        return str(each)
+    def within(part: Any) -> str:
+        if not isinstance(part, UnreadableHeader):
+            raise TypeError(f"{type(part).__name__} is not a JSON type")
+        reasons.append(part.reason)
+        return str(part)
 
     try:
         encoded = msgspec.json.encode(value, enc_hook=within)
@@ -104,7 +102,7 @@ class SourceRecord(NamedTuple):
         body: its content; None: no content, as in a tombstone.
         key: its key.
         headers: its headers, texts or bytes; another value is read as JSON. A source may decode them at first use, and
-            raise :class:`inturn.ingest.Unmappable` then.
+            raise :class:`inturn.ingest.MappingError` then.
         time_ms: its time, in milliseconds since 1970; None: no time, or an unreadable one, which is then in the header
             ``timestamp``.
     """
@@ -130,7 +128,7 @@ class PollBatch:
 
     Args:
         limit: the maximum number of records.
-        most: the maximum size of the records, in bytes; a larger record is returned alone.
+        max_bytes: the maximum size of the records, in bytes; a larger record is returned alone.
 
     Attributes:
         records: the records, in order.
@@ -138,19 +136,19 @@ class PollBatch:
         is_full: whether no further record is accepted.
     """
 
-    def __init__(self, limit: int, most: int) -> None:
+    def __init__(self, limit: int, max_bytes: int) -> None:
         self.records: list[SourceRecord] = []
         self.size, self.is_full = 0, limit < 1
-        self._limit, self._most = limit, most
+        self._limit, self._max_bytes = limit, max_bytes
 
     def add(self, record: SourceRecord) -> bool:
         """Add a record if there is room; return whether it was added. If not, the next poll must begin with it."""
         size = self.size + record.size
-        if self.is_full or (self.records and size > self._most):
+        if self.is_full or (self.records and size > self._max_bytes):
             self.is_full = True
             return False
         self.records.append(record)
-        self.size, self.is_full = size, len(self.records) == self._limit or size >= self._most
+        self.size, self.is_full = size, len(self.records) == self._limit or size >= self._max_bytes
         return True
 
 
@@ -162,7 +160,7 @@ class Decoder(ABC):
         """Return the record with its key and body decoded.
 
         Raises:
-            inturn.ingest.Unmappable: if it cannot be decoded; the original record is rejected.
+            inturn.ingest.MappingError: if it cannot be decoded; the original record is rejected.
             Exception: any other error, such as an unreachable registry; the source waits and tries again.
         """
 
@@ -176,14 +174,14 @@ class Source(ABC):
     Attributes:
         has_positions: whether partitions can be opened at a position. A source without positions, such as a queue of a
             broker, redelivers unconfirmed records; the host recognizes them by id.
-        usual_id: the default path of the id, for sources whose records always have one.
+        default_id: the default path of the id, for sources whose records always have one.
         position_form: the form of positions that ``seek`` accepts: ``number`` from 0 on, ``transaction`` (the ids of a
             transaction and a row, as texts), ``none``, or empty: any JSON value.
         batch_bytes: the maximum size of the records of a poll, in bytes, unless one record is larger; the host sets it.
     """
 
     has_positions: ClassVar[bool] = True
-    usual_id: ClassVar[str | None] = None
+    default_id: ClassVar[str | None] = None
     position_form: PositionForm = ""
     batch_bytes: int = source_limits.INGEST_BYTES
 
@@ -230,9 +228,9 @@ class Source(ABC):
         """
         return ""
 
-    def compared(
+    def compare(
         self, known: Mapping[str, KnownPartition], incarnations: Mapping[str, str]
-    ) -> Mapping[str, PartitionNow]:
+    ) -> Mapping[str, PartitionComparison]:
         """Compare the existing partitions with their stored state; called in the transaction that uses the result.
 
         Args:
@@ -244,16 +242,21 @@ class Source(ABC):
         """
         found = {}
         for name, incarnation in incarnations.items():
-            was = known.get(name)
-            if was is None or was.incarnation == incarnation or was.is_decided or was.is_elsewhere:
-                found[name] = PartitionNow(incarnation, name)
-            elif not was.is_begun:
-                found[name] = PartitionNow(incarnation, name, "new")
+            stored = known.get(name)
+            if (
+                stored is None
+                or stored.incarnation == incarnation
+                or stored.is_position_set
+                or stored.is_open_elsewhere
+            ):
+                found[name] = PartitionComparison(incarnation, name)
+            elif not stored.is_begun:
+                found[name] = PartitionComparison(incarnation, name, "new")
             else:
-                found[name] = PartitionNow(incarnation, name, refusal=_MADE_AGAIN)
+                found[name] = PartitionComparison(incarnation, name, refusal=_RECREATED)
         return found
 
-    def is_gone(self, partition: str) -> bool:  # noqa: ARG002 - a hook
+    def is_removed(self, partition: str) -> bool:  # noqa: ARG002 - a hook
         """Return whether a partition that is not listed was removed, rather than unavailable.
 
         If it was read to its end, its state is deleted after a time; otherwise its status reports the loss.
@@ -268,5 +271,5 @@ class Source(ABC):
         """Return how many records of an open partition are not read yet; None: unknown."""
         return None
 
-    def shut(self) -> None:
+    def shutdown(self) -> None:
         """Release connections and files."""

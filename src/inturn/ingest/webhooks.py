@@ -32,8 +32,8 @@ from inturn.ingest.limits import (
     WEBHOOK_RETRY_AFTER_S,
     WEBHOOK_TOLERANCE_S,
 )
-from inturn.ingest.mapping import MessageMapping, Unmappable
-from inturn.ingest.rejections import RejectedBound, rejected_record
+from inturn.ingest.mapping import MappingError, MessageMapping
+from inturn.ingest.rejections import RejectedLimits, rejected_record
 from inturn.ingest.signatures import CHECKS, Scheme, SignatureRefused, key_of, standard_headers
 from inturn.ingest.source import SourceRecord
 from inturn.store import commands
@@ -102,8 +102,10 @@ class Webhook:
         if self.signature not in CHECKS:
             raise InputError(f"signature is {self.signature!r}; expected one of {', '.join(CHECKS)}")
         if (self.signature == "none") != (not self.secrets):
-            what = "has secrets, which signature 'none' does not use" if self.secrets else "has no secret"
-            raise InputError(f"webhook {self.name!r} {what}; set a signature with at least one secret, or 'none' alone")
+            problem = "has secrets, which signature 'none' does not use" if self.secrets else "has no secret"
+            raise InputError(
+                f"webhook {self.name!r} {problem}; set a signature with at least one secret, or 'none' alone"
+            )
         if isinstance(self.secrets, str):
             raise InputError("secrets is a text; expected a list of texts")
         if not self.tolerance_s > 0:
@@ -113,15 +115,15 @@ class Webhook:
         if self.signature in _ATTRIBUTES:
             attributes = {**_ATTRIBUTES[self.signature], **(self.mapping.attributes or {})}
             object.__setattr__(self, "mapping", replace(self.mapping, attributes=attributes))
-        _ = self._keys, self._map, self._bound  # for their checks
+        _ = self._keys, self._map, self._rejected_limits  # for their checks
 
     @cached_property
     def _keys(self) -> tuple[bytes, ...]:
         return tuple(key_of(self.signature, each) for each in self.secrets)
 
     @cached_property
-    def _bound(self) -> RejectedBound:
-        return RejectedBound(self.max_rejected, self.max_rejected_bytes).checked()
+    def _rejected_limits(self) -> RejectedLimits:
+        return RejectedLimits(self.max_rejected, self.max_rejected_bytes).validated()
 
     @cached_property
     def _map(self) -> Callable[[SourceRecord], Draft | None]:
@@ -144,8 +146,8 @@ class Webhook:
         record = SourceRecord("webhook", None, body, headers=sent, time_ms=now_ms)
         try:
             draft = self._draft(record)
-        except Unmappable as error:
-            return self._rejecting(record, str(error))
+        except MappingError as error:
+            return self._reject_command(record, str(error))
         if draft is None:
             return Ask("", lambda _store, _now_ms: "accepted")
         return commands.Send(self.queue, _verdict, (draft,))
@@ -170,15 +172,15 @@ class Webhook:
     def _draft(self, record: SourceRecord) -> Draft | None:
         sent = cast("Mapping[str, str]", record.headers)
         sent = _RequestHeaders(standard_headers(sent) if self.signature == "standard" else sent)
-        plain = _unpacked(record.body or b"", sent.get("content-encoding"))
-        return self._map(record._replace(body=plain, headers=sent))
+        body = _decompressed(record.body or b"", sent.get("content-encoding"))
+        return self._map(record._replace(body=body, headers=sent))
 
-    def _rejecting(self, record: SourceRecord, why: str) -> Command[Verdict]:
-        kept = rejected_record(record, why, _SECRET)
+    def _reject_command(self, record: SourceRecord, reason: str) -> Command[Verdict]:
+        rejected = rejected_record(record, reason, _SECRET)
 
         def reject(store: Store, now_ms: int) -> Verdict:
             self.check_name(store)
-            self._bound.keep(cast("SqlStore", store).sources, self.name, [kept], now_ms, may_drop=False)
+            self._rejected_limits.save(cast("SqlStore", store).sources, self.name, [rejected], now_ms, may_drop=False)
             return "rejected"
 
         return Ask("", reject)
@@ -192,23 +194,23 @@ def _too_long(length: int) -> BodyTooLong:
     return BodyTooLong(f"the body has {length:,} bytes; at most {limits.BODY_BYTES:,} are allowed")
 
 
-def _unpacked(body: bytes, encoding: str | None) -> bytes:
+def _decompressed(body: bytes, encoding: str | None) -> bytes:
     """Return the body as it was before its ``Content-Encoding``; at most the size of a message is held."""
     kind = (encoding or "identity").strip().lower()
     if kind == "identity":
         return body
     if kind not in {"gzip", "x-gzip"}:
-        raise Unmappable(f"content-encoding is {kind!r:.100}; only gzip is supported")
+        raise MappingError(f"content-encoding is {kind!r:.100}; only gzip is supported")
     try:
-        plain = gzip.GzipFile(fileobj=io.BytesIO(body)).read(limits.BODY_BYTES + 1)
+        content = gzip.GzipFile(fileobj=io.BytesIO(body)).read(limits.BODY_BYTES + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise Unmappable(f"the body is not gzip: {error}") from error
-    if len(plain) > limits.BODY_BYTES:
+        raise MappingError(f"the body is not gzip: {error}") from error
+    if len(content) > limits.BODY_BYTES:
         raise BodyTooLong(f"the body has more than {limits.BODY_BYTES:,} bytes when unpacked")
-    return plain
+    return content
 
 
-class WebhookAnswer(NamedTuple):
+class WebhookResponse(NamedTuple):
     """The answer to a request: its status, and a sentence for the sender, as JSON.
 
     Attributes:
@@ -220,36 +222,36 @@ class WebhookAnswer(NamedTuple):
     retry_after_s: int | None = None
 
 
-def accepted(verdict: Verdict) -> WebhookAnswer:
+def accepted_response(verdict: Verdict) -> WebhookResponse:
     """Return the answer to a stored request; the same status whether it is new, a duplicate or rejected."""
-    return WebhookAnswer(202, msgspec.json.encode({"status": verdict}))
+    return WebhookResponse(202, msgspec.json.encode({"status": verdict}))
 
 
-def refused(error: BaseException) -> WebhookAnswer:
+def refusal_response(error: BaseException) -> WebhookResponse:
     """Return the answer to a request that was not stored; errors of this side are not told."""
     if isinstance(error, SignatureRefused):
-        return WebhookAnswer(400 if error.is_malformed else 401, _told(str(error)))
+        return WebhookResponse(400 if error.is_malformed else 401, _error_body(str(error)))
     if isinstance(error, BodyTooLong):
-        return WebhookAnswer(413, _told(str(error)))
+        return WebhookResponse(413, _error_body(str(error)))
     if isinstance(error, QueueFull):
-        return WebhookAnswer(503, _told("the queue is full; send the request again"), WEBHOOK_RETRY_AFTER_S)
-    return WebhookAnswer(503, _told("the request could not be stored; send it again"), WEBHOOK_RETRY_AFTER_S)
+        return WebhookResponse(503, _error_body("the queue is full; send the request again"), WEBHOOK_RETRY_AFTER_S)
+    return WebhookResponse(503, _error_body("the request could not be stored; send it again"), WEBHOOK_RETRY_AFTER_S)
 
 
-def refused_head(
+def check_head(
     webhooks: Mapping[str, Webhook], name: str, method: str, content_length: bytes | None
-) -> WebhookAnswer | None:
+) -> WebhookResponse | None:
     """Return the answer to a request that is refused before its body is read; None if it is not."""
     if name not in webhooks:
-        return WebhookAnswer(404, _told(f"no webhook {name[: limits.SHOWN_LENGTH]!r}"))
+        return WebhookResponse(404, _error_body(f"no webhook {name[: limits.SHOWN_LENGTH]!r}"))
     if method != "POST":
-        return WebhookAnswer(405, _told("a webhook request needs the method POST"))
+        return WebhookResponse(405, _error_body("a webhook request needs the method POST"))
     if content_length is not None and content_length.isdigit() and int(content_length) > limits.BODY_BYTES:
-        return refused(_too_long(int(content_length)))
+        return refusal_response(_too_long(int(content_length)))
     return None
 
 
-def prepared(webhooks: Sequence[Webhook]) -> Command[None]:
+def prepare_command(webhooks: Sequence[Webhook]) -> Command[None]:
     """Return the command that creates the queues of webhooks, and checks existing ones.
 
     It raises InputError if a queue forgets ids while senders still retry, or a source has a webhook's name.
@@ -287,7 +289,7 @@ class WebhookApp:
 
     def __init__(self, db: Database, webhooks: Sequence[Webhook]) -> None:
         self._db, self._webhooks = db, by_name(webhooks)
-        db.writer.run(prepared(webhooks))
+        db.writer.run(prepare_command(webhooks))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server."""
@@ -295,7 +297,7 @@ class WebhookApp:
             return
         name = scope["path"].rpartition("/")[2]
         length = dict(scope["headers"]).get(b"content-length")
-        answer = refused_head(self._webhooks, name, scope["method"], length)
+        answer = check_head(self._webhooks, name, scope["method"], length)
         if answer is None:
             body = await read_body(receive, limits.BODY_BYTES)
             if body is None:
@@ -307,15 +309,15 @@ class WebhookApp:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answer(self, webhook: Webhook, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> WebhookAnswer:
+    async def _answer(self, webhook: Webhook, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> WebhookResponse:
         sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         try:
-            return accepted(await self._db.writer.arun(webhook.command(sent, body, self._db.writer.clock())))
+            return accepted_response(await self._db.writer.arun(webhook.command(sent, body, self._db.writer.clock())))
         except InturnError as error:
             if not isinstance(error, SignatureRefused | BodyTooLong):
                 text = "webhook %(webhook)s: %(error)s"
                 EVENTS.warning("refused", webhook.name, text, webhook=webhook.name, error=str(error))
-            return refused(error)
+            return refusal_response(error)
 
 
 def by_name(webhooks: Sequence[Webhook]) -> dict[str, Webhook]:
@@ -334,5 +336,5 @@ def _verdict(sent: Sequence[Sent]) -> Verdict:
     return "duplicate" if sent[0].duplicate else "accepted"
 
 
-def _told(text: str) -> bytes:
+def _error_body(text: str) -> bytes:
     return msgspec.json.encode({"error": text})

@@ -11,12 +11,12 @@ from inturn.ingest.webhooks import (
     BodyTooLong,
     Verdict,
     Webhook,
-    WebhookAnswer,
-    accepted,
+    WebhookResponse,
+    accepted_response,
     by_name,
-    prepared,
-    refused,
-    refused_head,
+    check_head,
+    prepare_command,
+    refusal_response,
 )
 from inturn.serving.http.failures import FailureLog
 from inturn.serving.http.http1 import Reply, Request, Response
@@ -61,7 +61,7 @@ class WebhookRoutes:
             InputError: if a queue forgets deduplication ids while senders may still retry.
             StoreError: if the database cannot be used.
         """
-        await self._db.writer.arun(prepared(list(self._webhooks.values())))
+        await self._db.writer.arun(prepare_command(list(self._webhooks.values())))
 
     def matches(self, request: Request) -> bool:
         """Return whether a request is for a webhook, and not for the API."""
@@ -71,9 +71,9 @@ class WebhookRoutes:
         """Check the head of a request before its body arrives; return the response if it is refused, else None."""
         began = time.perf_counter()
         name = _name(head)
-        answer = refused_head(self._webhooks, name, head.method, head.headers.get(b"content-length"))
+        answer = check_head(self._webhooks, name, head.method, head.headers.get(b"content-length"))
         if answer is None and self._webhooks[name].signature == "none" and not self._is_local(head):
-            answer = WebhookAnswer(
+            answer = WebhookResponse(
                 403, b'{"error":"this webhook has no signature, so it refuses requests from web pages"}'
             )
         return None if answer is None else self._response(answer, began)
@@ -97,14 +97,14 @@ class WebhookRoutes:
         self, webhook: Webhook, reply: Reply, began: float, verdict: Verdict | None, error: BaseException | None
     ) -> None:
         if error is None and verdict is not None:
-            reply(self._response(accepted(verdict), began))
+            reply(self._response(accepted_response(verdict), began))
             return
         if isinstance(error, SignatureRefused | BodyTooLong):
             name, text = webhook.name, "a request to webhook %(webhook)s is refused: %(error)s"
             self._failures.warning("refused", f"{name}: {error}", text, webhook=name, error=str(error))
         elif error is not None:
             self._failures.failed(f"a request to webhook {webhook.name} failed", error)
-        reply(self._response(refused(error or RuntimeError()), began))
+        reply(self._response(refusal_response(error or RuntimeError()), began))
 
     def _is_local(self, head: Request) -> bool:
         try:
@@ -113,7 +113,7 @@ class WebhookRoutes:
             return False
         return True
 
-    def _response(self, answer: WebhookAnswer, began: float) -> Response:
+    def _response(self, answer: WebhookResponse, began: float) -> Response:
         code = "" if answer.status == 202 else str(answer.status)
         self._counts.add(_ACTION, code, time.perf_counter() - began)
         again = answer.retry_after_s

@@ -95,7 +95,7 @@ class _Check:
                 missing = set(range(self._produced)) - {n for each in self._committed.values() for n in each}
                 self._fail(f"{len(missing)} of {self._produced} records are lost; the first is {min(missing)}")
         for each in self._sources:
-            each.shut()
+            each.shutdown()
 
     def _new_source(self) -> Source:
         made = self._make()
@@ -170,7 +170,7 @@ class _Check:
         """Drop an instance as if its process had died, and open its partitions in other instances."""
         self._log(f"instance {at} dies {when}")
         if self._redelivers:
-            self._sources[at].shut()  # a broker sees the end of the connection
+            self._sources[at].shutdown()  # a broker sees the end of the connection
         self._sources[at] = self._new_source()
         for partition in [name for name, owner in self._owners.items() if owner == at]:
             self._open(partition, self._chance.randrange(len(self._sources)))
@@ -213,7 +213,7 @@ class _Check:
         until = time.monotonic() + self._patience_s
         while len(found) < count and time.monotonic() < until:
             found += instance.poll(count - len(found), 0.1)
-        instance.shut()
+        instance.shutdown()
         return [each._replace(position=_stored(each.position)) for each in found]
 
     def _count(self) -> int:

@@ -15,7 +15,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from inturn.ingest import DebeziumMapping, MessageMapping, SourceRecord, Unmappable
+from inturn.ingest import DebeziumMapping, MappingError, MessageMapping, SourceRecord
 from inturn.ingest import limits as source_limits
 from inturn.serving.http import limits
 from inturn.serving.http.http1 import Request, RequestLimits, RequestReader
@@ -82,7 +82,7 @@ def mapping(data: bytes) -> None:
     for map_ in _MAPPINGS:
         try:
             draft = map_(record)
-        except Unmappable as told:
+        except MappingError as told:
             reason = str(told)
             assert reason, "no reason"
             assert "\0" not in reason

@@ -22,56 +22,58 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TIMESTAMP_BYTES: Final = 8
-_total: Final = threading.local()
+_thread_state: Final = threading.local()
 _wrapping: Final = threading.Lock()
 
 
-def make_total() -> None:
+def install_total_decoding() -> None:
     """Make decoding in this thread never raise, from now on."""
     from pamqp import decode
 
     with _wrapping:
-        if not isinstance(decode.METHODS["timestamp"], _Total):
-            for name, letter, prefix, again in (
+        if not isinstance(decode.METHODS["timestamp"], _TotalDecoder):
+            for name, letter, prefix, fallback in (
                 ("timestamp", b"T", 0, None),
                 ("shortstr", None, 1, None),
                 ("array", b"A", 4, None),
                 ("table", b"F", 4, _table_with_unreadable_names),
             ):
-                total = _Total(decode.METHODS[name], prefix, again)
-                decode.METHODS[name] = total
+                decoder = _TotalDecoder(decode.METHODS[name], prefix, fallback)
+                decode.METHODS[name] = decoder
                 if letter is not None:
-                    decode.TABLE_MAPPING[letter] = total
-    _total.is_on = True
+                    decode.TABLE_MAPPING[letter] = decoder
+    _thread_state.is_on = True
 
 
-class _Total:
+class _TotalDecoder:
     """A decoder of pamqp, with the length of its value and a second decoder for values that the first cannot read.
 
     Args:
         decoder: the decoder; it returns the number of bytes used, and the value.
         prefix: the size of the length prefix of the value, in bytes; 0: it is a timestamp.
-        again: a decoder of the value without the prefix.
+        fallback: a decoder of the value without the prefix.
     """
 
     def __init__(
         self,
         decoder: Callable[[bytes], tuple[int, Any]],
         prefix: int,
-        again: Callable[[bytes], dict[str, Any]] | None,
+        fallback: Callable[[bytes], dict[str, Any]] | None,
     ) -> None:
-        self._decoder, self._prefix, self._again = decoder, prefix, again
+        self._decoder, self._prefix, self._fallback = decoder, prefix, fallback
 
     def __call__(self, value: bytes) -> tuple[int, Any]:
         try:
             return self._decoder(value)
         except Exception as error:
-            if not getattr(_total, "is_on", False):
+            if not getattr(_thread_state, "is_on", False):
                 raise
             end = self._prefix + (int.from_bytes(value[: self._prefix]) if self._prefix else _TIMESTAMP_BYTES)
             data = value[self._prefix : end]
             try:
-                return end, self._again(data) if self._again is not None else UnreadableHeader(data, _reason(error))
+                return end, self._fallback(data) if self._fallback is not None else UnreadableHeader(
+                    data, _reason(error)
+                )
             except Exception as second:  # noqa: BLE001 - whatever it is, it is the fault of this one value
                 return end, UnreadableHeader(data, _reason(second))
 
@@ -81,12 +83,12 @@ def _table_with_unreadable_names(data: bytes) -> dict[str, Any]:
     from pamqp import decode
 
     fields: dict[str, Any] = {}
-    at = 0
-    while at < len(data):
-        begin, at = at + 1, at + 1 + data[at]
-        name = data[begin:at]
-        used, result = decode.embedded_value(data[at:])
-        at += used
+    offset = 0
+    while offset < len(data):
+        begin, offset = offset + 1, offset + 1 + data[offset]
+        name = data[begin:offset]
+        used, result = decode.embedded_value(data[offset:])
+        offset += used
         try:
             fields[name.decode()] = result
         except UnicodeDecodeError as error:

@@ -43,12 +43,12 @@ class FileIdentity(NamedTuple):
         inode, size, digest, mtime_ns = text.split(":")
         return cls(int(inode), int(size), digest, int(mtime_ns))
 
-    def is_content_of(self, other: "FileIdentity") -> bool:
+    def has_same_content(self, other: "FileIdentity") -> bool:
         """Return whether both have the same content."""
         return (self.size, self.digest) == (other.size, other.digest)
 
 
-class SeenFile(NamedTuple):
+class FileState(NamedTuple):
     """The state of a file when it was last read.
 
     Attributes:
@@ -62,7 +62,7 @@ class SeenFile(NamedTuple):
     is_settled: bool
 
 
-def seen(path: Path, before: SeenFile | None) -> SeenFile:
+def file_state(path: Path, before: FileState | None) -> FileState:
     """Return the state of a file; its content is read only if it may have changed since ``before``.
 
     Raises:
@@ -73,19 +73,19 @@ def seen(path: Path, before: SeenFile | None) -> SeenFile:
     with path.open("rb") as file:
         stat = os.fstat(file.fileno())
         identity = FileIdentity(stat.st_ino, stat.st_size, digest(file, stat.st_size), stat.st_mtime_ns)
-    return SeenFile(identity, _times(stat), time.time_ns() - stat.st_ctime_ns > _TICK_NS)
+    return FileState(identity, _times(stat), time.time_ns() - stat.st_ctime_ns > _TICK_NS)
 
 
 def digest(file: IO[bytes], size: int) -> str:
     """Return the digest of the beginning and the end of the first bytes of a file, which is at its start afterwards."""
-    made, most = blake2b(digest_size=16), source_limits.FOLDER_DIGEST_BYTES
+    hasher, part_bytes = blake2b(digest_size=16), source_limits.FOLDER_DIGEST_BYTES
     file.seek(0)
-    made.update(file.read(min(size, most)))
-    if size > most:
-        file.seek(max(most, size - most))
-        made.update(file.read(size - file.tell()))
+    hasher.update(file.read(min(size, part_bytes)))
+    if size > part_bytes:
+        file.seek(max(part_bytes, size - part_bytes))
+        hasher.update(file.read(size - file.tell()))
     file.seek(0)
-    return made.hexdigest()
+    return hasher.hexdigest()
 
 
 def _times(stat: os.stat_result) -> tuple[int, ...]:

@@ -17,9 +17,9 @@ from inturn.ingest import limits as source_limits
 _ENDINGS: Final = {
     ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": ",", ".tsv": "\t", ".parquet": "parquet"
 }  # fmt: skip
-_PACKED: Final = (".gz", ".zst")
+_COMPRESSIONS: Final = (".gz", ".zst")
 _BOM: Final = b"\xef\xbb\xbf"
-_NAMED: Final = 10  # column names that an error has
+_NAMES_SHOWN: Final = 10  # column names that an error has
 _ROWS: Final = 1_000  # of Parquet at a time, or fewer that are large
 _BUFFER: Final = 1_048_576  # instead of a whole column of a row group
 
@@ -29,24 +29,24 @@ class FileFormat(NamedTuple):
 
     Attributes:
         kind: ``json``, ``parquet``, or the separator of the values in a row.
-        packed: the ending of its compression; empty: none.
+        compression: the ending of its compression; empty: none.
     """
 
     kind: str
-    packed: str
+    compression: str
 
     @property
     def may_grow(self) -> bool:
         """True if text appended after a line is a further record."""
-        return self.kind == "json" and not self.packed
+        return self.kind == "json" and not self.compression
 
 
 def format_of(name: str) -> FileFormat | None:
     """Return the format of a file by the ending of its name; None: unsupported."""
     path = PurePath(name.lower())
-    packed = path.suffix if path.suffix in _PACKED else ""
-    kind = _ENDINGS.get((path.with_suffix("") if packed else path).suffix)
-    return None if kind is None or (packed and kind == "parquet") else FileFormat(kind, packed)
+    compression = path.suffix if path.suffix in _COMPRESSIONS else ""
+    kind = _ENDINGS.get((path.with_suffix("") if compression else path).suffix)
+    return None if kind is None or (compression and kind == "parquet") else FileFormat(kind, compression)
 
 
 def rows_of(name: str, file: IO[bytes], size: int) -> Iterator[bytes]:
@@ -64,17 +64,17 @@ def rows_of(name: str, file: IO[bytes], size: int) -> Iterator[bytes]:
         )
     if format_.kind == "parquet":
         return _parquet_rows(file)
-    unpacked = _unpacked(cast("IO[bytes]", io.BufferedReader(_FirstBytes(file, size))), format_.packed)
+    decompressed = _decompressed(cast("IO[bytes]", io.BufferedReader(_FirstBytes(file, size))), format_.compression)
     # A plain file has at most its own size to pass over.
-    passed = _PassedOver(source_limits.FOLDER_PASSED_BYTES if format_.packed else size)
-    return _lines(unpacked, passed) if format_.kind == "json" else _csv_rows(unpacked, format_.kind, passed)
+    skipped = _SkippedBytes(source_limits.FOLDER_SKIPPED_BYTES if format_.compression else size)
+    return _lines(decompressed, skipped) if format_.kind == "json" else _csv_rows(decompressed, format_.kind, skipped)
 
 
-def _unpacked(file: IO[bytes], packed: str) -> IO[bytes]:
+def _decompressed(file: IO[bytes], compression: str) -> IO[bytes]:
     """Return the uncompressed content."""
-    if packed == ".gz":
+    if compression == ".gz":
         return cast("IO[bytes]", io.BufferedReader(gzip.open(file)))  # its own readline() is Python code
-    if packed == ".zst":
+    if compression == ".zst":
         pyarrow = _pyarrow("Zstandard")
         stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
         return cast("IO[bytes]", io.BufferedReader(stream))
@@ -85,7 +85,7 @@ class _FirstBytes(io.RawIOBase):
     """The first bytes of a file; what is appended later is not read."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
-        self._file, self._left = file, size
+        self._file, self._remaining = file, size
 
     @override
     def readable(self) -> bool:
@@ -93,21 +93,21 @@ class _FirstBytes(io.RawIOBase):
 
     @override
     def readinto(self, buffer: Any) -> int:
-        data = self._file.read(min(len(buffer), self._left))
+        data = self._file.read(min(len(buffer), self._remaining))
         buffer[: len(data)] = data
-        self._left -= len(data)
+        self._remaining -= len(data)
         return len(data)
 
 
-class _PassedOver:
+class _SkippedBytes:
     """The count of bytes since the last record, such as blank lines, which are unlimited in a compressed file.
 
     Args:
-        most: their maximum number.
+        max_bytes: their maximum number.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._bytes = most, 0
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
 
     def add(self, count: int) -> None:
         """Count bytes.
@@ -116,34 +116,34 @@ class _PassedOver:
             InputError: if there are too many of them.
         """
         self._bytes += count
-        if self._bytes > self._most:
+        if self._bytes > self._max_bytes:
             raise InputError(
-                f"more than {self._most:,} bytes contain no record: blank lines, or the rest of a record above "
+                f"more than {self._max_bytes:,} bytes contain no record: blank lines, or the rest of a record above "
                 f"{source_limits.FOLDER_RECORD_BYTES:,} bytes"
             )
 
-    def end(self) -> None:
+    def reset(self) -> None:
         """Begin anew, after a record."""
         self._bytes = 0
 
 
-def _lines(file: IO[bytes], passed: _PassedOver) -> Iterator[bytes]:
-    most, is_first = source_limits.FOLDER_RECORD_BYTES, True
-    while line := file.readline(most):
+def _lines(file: IO[bytes], skipped: _SkippedBytes) -> Iterator[bytes]:
+    max_bytes, is_first = source_limits.FOLDER_RECORD_BYTES, True
+    while line := file.readline(max_bytes):
         record, rest = (line.removeprefix(_BOM) if is_first else line).strip(), line
-        while len(rest) == most and not rest.endswith(b"\n"):  # its beginning is rejected, for its length
-            rest = file.readline(most)
-            passed.add(len(rest))
+        while len(rest) == max_bytes and not rest.endswith(b"\n"):  # its beginning is rejected, for its length
+            rest = file.readline(max_bytes)
+            skipped.add(len(rest))
             record = record or (line if rest.strip() else b"")
         if record:
             yield record
-            passed.end()
+            skipped.reset()
         else:
-            passed.add(len(line))
+            skipped.add(len(line))
         is_first = False
 
 
-def _csv_rows(file: IO[bytes], separator: str, passed: _PassedOver) -> Iterator[bytes]:
+def _csv_rows(file: IO[bytes], separator: str, skipped: _SkippedBytes) -> Iterator[bytes]:
     """Yield the rows as JSON objects; a row that cannot be converted, as CSV, which is then rejected as invalid JSON.
 
     A column without a name, as in exports of spreadsheets, has the name that Spark gives it: ``_c3`` is the fourth.
@@ -153,13 +153,15 @@ def _csv_rows(file: IO[bytes], separator: str, passed: _PassedOver) -> Iterator[
     """
     csv.field_size_limit(max(csv.field_size_limit(), source_limits.FOLDER_RECORD_BYTES))
     text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
-    rows = csv.DictReader(_csv_lines(text, passed), delimiter=separator)
-    rows.fieldnames = names = [name or f"_c{at}" for at, name in enumerate(rows.fieldnames or ())]
+    rows = csv.DictReader(_csv_lines(text, skipped), delimiter=separator)
+    rows.fieldnames = names = [name or f"_c{index}" for index, name in enumerate(rows.fieldnames or ())]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        named = ", ".join(f"{name!a:.100}" for name in repeated[:_NAMED])
-        raise InputError(f"several columns have the same name, and only one of their values would be kept: {named}")
+        shown_names = ", ".join(f"{name!a:.100}" for name in repeated[:_NAMES_SHOWN])
+        raise InputError(
+            f"several columns have the same name, and only one of their values would be kept: {shown_names}"
+        )
     for row in rows:
-        passed.end()
+        skipped.reset()
         try:
             yield msgspec.json.encode(row)
         except (TypeError, UnicodeEncodeError):  # more values than names, or not UTF-8
@@ -167,13 +169,13 @@ def _csv_rows(file: IO[bytes], separator: str, passed: _PassedOver) -> Iterator[
             yield separator.join(value or "" for value in values).encode("utf-8", "surrogateescape")
 
 
-def _csv_lines(text: io.TextIOWrapper, passed: _PassedOver) -> Iterator[str]:
+def _csv_lines(text: io.TextIOWrapper, skipped: _SkippedBytes) -> Iterator[str]:
     """Yield the lines, none longer than a record: the CSV reader would hold a line of any length in memory."""
-    most = source_limits.FOLDER_RECORD_BYTES
-    while line := text.readline(most):
-        if len(line) == most and not line.endswith("\n"):
-            raise InputError(f"a line has more than {most:,} characters")
-        passed.add(len(line))
+    max_length = source_limits.FOLDER_RECORD_BYTES
+    while line := text.readline(max_length):
+        if len(line) == max_length and not line.endswith("\n"):
+            raise InputError(f"a line has more than {max_length:,} characters")
+        skipped.add(len(line))
         yield line
 
 
@@ -189,9 +191,9 @@ def _parquet_rows(file: IO[bytes]) -> Iterator[bytes]:
             yield from (msgspec.json.encode(each, enc_hook=str) for each in batch.to_pylist())
 
 
-def _pyarrow(what: str) -> Any:
+def _pyarrow(feature: str) -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise SetupError(f"{what} needs pyarrow: pip install 'inturn[arrow]' ({error})") from error
+        raise SetupError(f"{feature} needs pyarrow: pip install 'inturn[arrow]' ({error})") from error
     return pyarrow

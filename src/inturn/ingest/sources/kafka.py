@@ -15,7 +15,7 @@ from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.positions import PositionForm
 from inturn.ingest.source import PollBatch, Source, SourceRecord
 
@@ -61,23 +61,23 @@ class KafkaSource(Source):
             raise InputError(f"inturn sets the option {taken[0]!r} itself; remove it")
         self._kafka = confluent_kafka
         self._topic, self._group_id = topic, group_id
-        self._settings = {"bootstrap.servers": servers, **(options or {}), **_SILENT, "error_cb": self._note}
-        self._consumer_now: Consumer | None = None
-        self._admin_now: AdminClient | None = None
+        self._settings = {"bootstrap.servers": servers, **(options or {}), **_SILENT, "error_cb": self._on_error}
+        self._open_consumer: Consumer | None = None
+        self._open_admin: AdminClient | None = None
         self._id = ""  # of the topic when its partitions were last asked for; empty: unknown
-        self._trouble = ""  # the last error that librdkafka reported
+        self._last_error = ""  # the last error that librdkafka reported
         self._names: dict[int, str] = {}  # the open partitions
-        self._opened_as: dict[int, str] = {}  # the topic's id as it was when each of them was opened
-        self._left: deque[Any] = deque()  # messages for which a poll had no room
-        self._behind: set[int] = set()  # open partitions not known to be read to the end
+        self._opened_topic_ids: dict[int, str] = {}  # the topic's id as it was when each of them was opened
+        self._buffered: deque[Any] = deque()  # messages for which a poll had no room
+        self._not_at_end: set[int] = set()  # open partitions not known to be read to the end
         self._unread: set[int] = set()  # read from their start, and without a record so far
-        self._gone: dict[str, tuple[int, str]] = {}  # missing offsets of partitions, with the error text
+        self._missing_offsets: dict[str, tuple[int, str]] = {}  # missing offsets of partitions, with the error text
 
-    def _note(self, error: "KafkaError") -> None:
+    def _on_error(self, error: "KafkaError") -> None:
         if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
-            self._trouble = error.str()
+            self._last_error = error.str()
 
-    def _made(self, kind: Any, settings: dict[str, Any]) -> Any:
+    def _create_client(self, kind: Any, settings: dict[str, Any]) -> Any:
         try:
             return kind(settings)
         except self._kafka.KafkaException as error:
@@ -85,7 +85,7 @@ class KafkaSource(Source):
 
     @property
     def _consumer(self) -> "Consumer":
-        if self._consumer_now is None:
+        if self._open_consumer is None:
             ours = {
                 "group.id": self._group_id or "inturn",  # asked for by librdkafka, not used
                 "enable.auto.commit": False,
@@ -97,42 +97,42 @@ class KafkaSource(Source):
                 "fetch.max.bytes": _FETCHED_BYTES,  # at least a record, whatever its size
                 "queued.max.messages.kbytes": _FETCHED_BYTES // 1024,
             }
-            self._consumer_now = self._made(self._kafka.Consumer, usual | self._settings | ours)
-        return self._consumer_now
+            self._open_consumer = self._create_client(self._kafka.Consumer, usual | self._settings | ours)
+        return self._open_consumer
 
     @property
     def _admin(self) -> "AdminClient":
-        if self._admin_now is None:
+        if self._open_admin is None:
             from confluent_kafka.admin import AdminClient
 
-            self._admin_now = self._made(AdminClient, self._settings)
-        return self._admin_now
+            self._open_admin = self._create_client(AdminClient, self._settings)
+        return self._open_admin
 
     @override
     def partitions(self) -> Sequence[str]:
-        self._id, names = self._described()
+        self._id, names = self._describe_topic()
         return names
 
-    def _described(self) -> tuple[str, list[str]]:
+    def _describe_topic(self) -> tuple[str, list[str]]:
         """Return the id and the partitions that the topic has now."""
         timeout_s = source_limits.INGEST_REQUEST_S
         try:
-            asked = self._admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=timeout_s)
-            found = asked[self._topic].result()
+            futures = self._admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=timeout_s)
+            found = futures[self._topic].result()
         except self._kafka.KafkaException as error:
             self._admin.poll(0)  # so that _note receives the cause
-            raise SourceError(f"topic {self._topic!r}: {self._reason(error.args[0])}") from error
+            raise SourceError(f"topic {self._topic!r}: {self._error_reason(error.args[0])}") from error
         id_ = "" if str(found.topic_id) == _NO_ID else str(found.topic_id)
         return id_, [str(each.id) for each in found.partitions]
 
-    def _reason(self, error: "KafkaError") -> str:
+    def _error_reason(self, error: "KafkaError") -> str:
         """Return the cause of an error, as far as it is known, and the remedy."""
         kinds = self._kafka.KafkaError
         if error.code() == kinds.UNKNOWN_TOPIC_OR_PART:
             return f"{error.str()}; create it, or check its name and the servers"
         if error.code() != kinds._TIMED_OUT:
             return error.str()
-        return self._trouble or f"no answer ({error.str()}); check the servers and security.protocol"
+        return self._last_error or f"no answer ({error.str()}); check the servers and security.protocol"
 
     @override
     def incarnation(self, partition: str) -> str:  # noqa: ARG002 - all are of one topic
@@ -140,32 +140,34 @@ class KafkaSource(Source):
 
     @override
     def open(self, partition: str, position: Any) -> None:
-        gone, why = self._gone.pop(partition, (None, ""))
-        if gone is not None and gone == position:  # otherwise an operator has set the position since
-            raise PositionGone(why)
+        missing, reason = self._missing_offsets.pop(partition, (None, ""))
+        if missing is not None and missing == position:  # otherwise an operator has set the position since
+            raise PositionGone(reason)
         if position is not None and (not isinstance(position, int) or position < 0):
             raise PositionGone(
                 f"position {position!r} is not an offset; seek to a whole number from 0 on, or to the start"
             )
         start = self._kafka.OFFSET_BEGINNING if position is None else position
-        self._consumer.incremental_assign([self._at(partition, start)])
-        self._names[int(partition)], self._opened_as[int(partition)] = partition, self._id
-        self._behind.add(int(partition))
+        self._consumer.incremental_assign([self._topic_partition(partition, start)])
+        self._names[int(partition)], self._opened_topic_ids[int(partition)] = partition, self._id
+        self._not_at_end.add(int(partition))
         if position is None:
             self._unread.add(int(partition))
 
-    def _at(self, partition: str, *offset: int) -> Any:
-        at: Any = self._kafka.TopicPartition
-        return at(self._topic, int(partition), *offset)
+    def _topic_partition(self, partition: str, *offset: int) -> Any:
+        partition_type: Any = self._kafka.TopicPartition
+        return partition_type(self._topic, int(partition), *offset)
 
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         until = time.monotonic() + source_limits.INGEST_REQUEST_S
-        while not (found := self._polled(limit, timeout_s)) and self._behind:
+        while not (found := self._poll_client(limit, timeout_s)) and self._not_at_end:
             # An empty poll does not mean that a partition is exhausted; only its end offset does.
             if time.monotonic() > until:
-                raise SourceError(f"topic {self._topic!r}, partition {min(self._behind)}: no answer. {self._trouble}")
-        self._check_topic({self._opened_as[int(each.partition)] for each in found})
+                raise SourceError(
+                    f"topic {self._topic!r}, partition {min(self._not_at_end)}: no answer. {self._last_error}"
+                )
+        self._check_topic({self._opened_topic_ids[int(each.partition)] for each in found})
         return found
 
     def _check_topic(self, ids: set[str]) -> None:
@@ -174,98 +176,104 @@ class KafkaSource(Source):
         The id is read after the records: if it is the same before and after, they belong to this topic, and not to one
         that was recreated in between, with other records at the same offsets.
         """
-        if any(ids) and ids != {self._described()[0]}:
+        if any(ids) and ids != {self._describe_topic()[0]}:
             raise SourceError(f"topic {self._topic!r} was recreated while it was read")
 
-    def _polled(self, limit: int, timeout_s: float) -> list[SourceRecord]:
+    def _poll_client(self, limit: int, timeout_s: float) -> list[SourceRecord]:
         # consume() with a time-out would wait for the whole limit; poll() returns the first record on arrival.
         found, count = PollBatch(limit, self.batch_bytes), 1
-        self._take_left(found)
+        self._move_buffered(found)
         if not found.records and (first := self._consumer.poll(timeout_s)) is not None:
-            self._left.append(first)
-            self._take_left(found)
+            self._buffered.append(first)
+            self._move_buffered(found)
         while not found.is_full:  # doubled each time, so that few large records without room are held
             messages = self._consumer.consume(min(count, limit - len(found.records)), 0)
             if not messages:
                 break
-            self._left.extend(messages)
-            self._take_left(found)
+            self._buffered.extend(messages)
+            self._move_buffered(found)
             count *= 2
         if self._unread:
             self._unread -= {int(each.partition) for each in found.records}
         return found.records
 
-    def _take_left(self, found: PollBatch) -> None:
+    def _move_buffered(self, found: PollBatch) -> None:
         """Move messages of the client that are not returned yet to the records of a poll, as far as there is room."""
-        while self._left and not found.is_full:
-            each = self._left[0]
+        while self._buffered and not found.is_full:
+            each = self._buffered[0]
             number = each.partition()
             name = self._names.get(number)
             if name is not None and each.error() is None:
                 if not found.add(_record(name, each)):
                     return
-                self._behind.add(number)
-            self._left.popleft()
+                self._not_at_end.add(number)
+            self._buffered.popleft()
             if each.error() is not None and (name is not None or number < 0):  # of a partition, or of the topic
-                self._meet(number, each)
+                self._handle_error(number, each)
 
-    def _meet(self, partition: int, message: Any) -> None:
+    def _handle_error(self, partition: int, message: Any) -> None:
         """Note the end of a partition, or raise the error received in place of a record."""
         error, kinds = message.error(), self._kafka.KafkaError
         if error.code() == kinds._PARTITION_EOF:
-            self._behind.discard(partition)
+            self._not_at_end.discard(partition)
             return
         if error.code() == kinds._AUTO_OFFSET_RESET:
-            self._explain(str(partition), message.offset())
+            self._note_missing_offsets(str(partition), message.offset())
         raise SourceError(f"topic {self._topic!r}, partition {partition}: {error.str()}")
 
-    def _explain(self, partition: str, offset: int) -> None:
+    def _note_missing_offsets(self, partition: str, offset: int) -> None:
         """Note the missing offsets, to be reported when the partition is next opened."""
-        first, end = self._consumer.get_watermark_offsets(self._at(partition), timeout=source_limits.INGEST_REQUEST_S)
+        first, end = self._consumer.get_watermark_offsets(
+            self._topic_partition(partition), timeout=source_limits.INGEST_REQUEST_S
+        )
         if offset < first:
-            what = (
+            gap_text = (
                 f"{first - offset:,} offsets are gone: the log begins at {first:,}, the next one to read was {offset:,}"
             )
         elif offset > end:
-            what = f"the log ends at {end:,}, before the next offset to read, {offset:,}: it was truncated or recreated"
+            gap_text = (
+                f"the log ends at {end:,}, before the next offset to read, {offset:,}: it was truncated or recreated"
+            )
         else:
             return
-        self._gone[partition] = offset, f"{what}; set an offset with `inturn ingest seek`"
+        self._missing_offsets[partition] = offset, f"{gap_text}; set an offset with `inturn ingest seek`"
 
     @override
     def close(self, partition: str) -> None:
         self._names.pop(int(partition), None)
-        self._opened_as.pop(int(partition), None)
-        self._behind.discard(int(partition))
+        self._opened_topic_ids.pop(int(partition), None)
+        self._not_at_end.discard(int(partition))
         self._unread.discard(int(partition))
-        self._left = deque(each for each in self._left if each.partition() != int(partition))
-        self._consumer.incremental_unassign([self._at(partition)])
+        self._buffered = deque(each for each in self._buffered if each.partition() != int(partition))
+        self._consumer.incremental_unassign([self._topic_partition(partition)])
 
     @override
     def confirm(self, partition: str, position: Any) -> None:
         if self._group_id is not None:
-            self._consumer.commit(offsets=[self._at(partition, position)], asynchronous=True)
+            self._consumer.commit(offsets=[self._topic_partition(partition, position)], asynchronous=True)
 
     @override
     def lag(self, partition: str) -> int | None:
-        at = self._at(partition)
-        ends = self._consumer.get_watermark_offsets(at, cached=True)
-        (now,) = self._consumer.position([at])
+        target = self._topic_partition(partition)
+        ends = self._consumer.get_watermark_offsets(target, cached=True)
+        (now,) = self._consumer.position([target])
         # Both are negative until the first answer of the broker.
         if ends is None or min(ends[1], now.offset) < 0:
             return None
-        left = (each.offset() for each in self._left if each.partition() == at.partition and each.error() is None)
+        left = (
+            each.offset() for each in self._buffered if each.partition() == target.partition and each.error() is None
+        )
         return max(0, ends[1] - next(left, now.offset))
 
     @override
-    def shut(self) -> None:
-        if self._consumer_now is not None:
-            self._consumer_now.close()
-        self._consumer_now = self._admin_now = None
-        self._left.clear()
+    def shutdown(self) -> None:
+        if self._open_consumer is not None:
+            self._open_consumer.close()
+        self._open_consumer = self._open_admin = None
+        self._buffered.clear()
         self._names.clear()
-        self._opened_as.clear()
-        self._behind.clear()
+        self._opened_topic_ids.clear()
+        self._not_at_end.clear()
         self._unread.clear()
 
 
@@ -283,7 +291,7 @@ class _Headers(Mapping[str, bytes]):
     For repeated headers the last value wins; headers without a value are dropped.
 
     Raises:
-        Unmappable: on each use, if the name of a header is not UTF-8.
+        MappingError: on each use, if the name of a header is not UTF-8.
     """
 
     __slots__ = ("_found", "_message")
@@ -299,13 +307,13 @@ class _Headers(Mapping[str, bytes]):
                 # Not message.headers(): for a name that is not UTF-8 the client returns a list with null pointers and
                 # sets an error. Bytecode that CPython has specialized does not look for the error, and crashes on the
                 # list. A call from C, such as this one, does look.
-                given = _read_headers(message)
+                pairs = _read_headers(message)
             except (SystemError, UnicodeError):
                 pass
             else:
-                self._found = {name: value for name, value in given or () if value is not None}
+                self._found = {name: value for name, value in pairs or () if value is not None}
         if self._found is None:
-            raise Unmappable("a header name is not UTF-8, so the client can read none of the record's headers")
+            raise MappingError("a header name is not UTF-8, so the client can read none of the record's headers")
         return self._found
 
     @override

@@ -19,8 +19,8 @@ from inturn.core.address import checked_target, is_address, without_password
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest.positions import PositionForm
-from inturn.ingest.source import KnownPartition, PartitionNow, PollBatch, Source, SourceRecord
-from inturn.ingest.sources.birth import birth
+from inturn.ingest.source import KnownPartition, PartitionComparison, PollBatch, Source, SourceRecord
+from inturn.ingest.sources.creation_time import creation_time
 
 if TYPE_CHECKING:
     import psycopg
@@ -81,7 +81,7 @@ class OutboxSource(Source):
         self._table: OutboxTable = (_PostgresTable if is_address(target) else _SqliteTable)(target, table)
         self.position_form = self._table.position_form
         self._name, self._deletes = table, delete
-        self._at: dict[str, Any] = {}
+        self._positions: dict[str, Any] = {}
 
     @override
     def partitions(self) -> Sequence[str]:
@@ -97,39 +97,39 @@ class OutboxSource(Source):
         return self._table.incarnation()
 
     @override
-    def compared(
+    def compare(
         self, known: Mapping[str, KnownPartition], incarnations: Mapping[str, str]
-    ) -> Mapping[str, PartitionNow]:
+    ) -> Mapping[str, PartitionComparison]:
         same = {
             name: was._replace(incarnation=incarnations[name])
             for name, was in known.items()
             if name in incarnations and _may_be_same(was.incarnation, incarnations[name])
         }
-        return super().compared({**known, **same}, incarnations)
+        return super().compare({**known, **same}, incarnations)
 
     @override
     def open(self, partition: str, position: Any) -> None:
         if position is not None:
             self._table.check(position)
-        self._at[partition] = position
+        self._positions[partition] = position
 
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         found = PollBatch(limit, self.batch_bytes)
-        for partition, position in self._at.items():
+        for partition, position in self._positions.items():
             with closing(self._table.rows(position, limit)) as rows:
-                for at, body in rows:
-                    if not found.add(SourceRecord(partition, at, body)):
+                for row_position, body in rows:
+                    if not found.add(SourceRecord(partition, row_position, body)):
                         break
         if found.records:
-            self._at[self._name] = found.records[-1].position
+            self._positions[self._name] = found.records[-1].position
         else:
             time.sleep(timeout_s)
         return found.records
 
     @override
     def close(self, partition: str) -> None:
-        self._at.pop(partition, None)
+        self._positions.pop(partition, None)
 
     @override
     def confirm(self, partition: str, position: Any) -> None:  # noqa: ARG002 - there is one
@@ -138,10 +138,10 @@ class OutboxSource(Source):
 
     @override
     def lag(self, partition: str) -> int | None:
-        return self._table.lag(self._at[partition])
+        return self._table.lag(self._positions[partition])
 
     @override
-    def shut(self) -> None:
+    def shutdown(self) -> None:
         self._table.close()
 
 
@@ -169,14 +169,14 @@ class _PostgresTable:
         """Accept any position: a table that was recreated, or moved to another server, has another incarnation."""
 
     def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
-        where, given = self._where(position)
+        where, parameters = self._where(position)
         # The statement locks the table before it looks up its id, so all rows are of the table with this id.
         statement = (
             "select %s::regclass::oid, r.xid::text, r.id::text, row_to_json(r)::text "  # noqa: S608 - quoted
             f"from (select * from {self._table} where {where} order by xid, id limit %s) r order by r.xid, r.id"
         )
         with self._connected() as connection:
-            found = connection.cursor().stream(statement.encode(), [self._relation, *given, limit])
+            found = connection.cursor().stream(statement.encode(), [self._relation, *parameters, limit])
             with closing(cast("Generator[Any]", found)):  # which cancels the rest
                 for oid, xid, id_, body in found:
                     if self._oid not in (None, oid):
@@ -184,8 +184,8 @@ class _PostgresTable:
                     yield (xid, id_), body.encode()
 
     def lag(self, position: Any) -> int:
-        where, given = self._where(position)
-        (count,) = self._run(f"select count(*) from {self._table} where {where}", given).fetchone() or (0,)  # noqa: S608
+        where, parameters = self._where(position)
+        (count,) = self._run(f"select count(*) from {self._table} where {where}", parameters).fetchone() or (0,)  # noqa: S608
         return int(count)
 
     def delete(self, position: Any) -> None:
@@ -204,9 +204,9 @@ class _PostgresTable:
     def _where(self, position: Any) -> tuple[str, list[Any]]:
         return (self._ALL, []) if position is None else (self._AFTER, list(position))
 
-    def _run(self, statement: str, given: Sequence[Any]) -> "psycopg.Cursor[Any]":
+    def _run(self, statement: str, parameters: Sequence[Any]) -> "psycopg.Cursor[Any]":
         with self._connected() as connection:
-            return connection.execute(statement.encode(), given)
+            return connection.execute(statement.encode(), parameters)
 
     @contextmanager
     def _connected(self) -> Iterator["psycopg.Connection[Any]"]:
@@ -232,13 +232,13 @@ class _SqliteTable:
             raise InputError(f"no file {path!r}; set database to an existing SQLite file")
         self._path, self._name, self._table = Path(path), table, _quoted(table)
         self._connection: sqlite3.Connection | None = None
-        self._opened = (0, 0)  # the file that the connection has open
-        self._jsons: list[str] = []
+        self._open_file_id = (0, 0)  # the file that the connection has open
+        self._json_columns: list[str] = []
         self._connect()
 
     def _connect(self) -> None:
         """Open the file that is at the path now."""
-        self._opened = self._file()
+        self._open_file_id = self._file_id()
         # Only an existing file: connect() would create a new one.
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
@@ -247,22 +247,22 @@ class _SqliteTable:
         connection.text_factory = lambda data: data.decode(errors="replace")  # no row stalls the others
         self._connection = connection
         try:
-            self._examine()
+            self._check_table()
             self._check_same()
         except BaseException:
             self.close()
             raise
 
-    def _examine(self) -> None:
+    def _check_table(self) -> None:
         """Check the table, and note its columns."""
         found = self._run("select sql from sqlite_master where name = ?", self._name)
         if not found or "autoincrement" not in found[0]["sql"].lower():
             msg = "reuses the ids of deleted rows, so rows would be lost" if found else "does not exist"
             raise InputError(f"table {self._name!r} {msg}; it needs id integer primary key autoincrement")
         columns = self._run("select name, type from pragma_table_info(?)", self._name)
-        self._jsons = [each["name"] for each in columns if each["type"].lower() in ("json", "jsonb")]
+        self._json_columns = [each["name"] for each in columns if each["type"].lower() in ("json", "jsonb")]
 
-    def _file(self) -> tuple[int, int]:
+    def _file_id(self) -> tuple[int, int]:
         """Return the device and the inode of the file that is at the path now."""
         try:
             found = self._path.stat()
@@ -276,15 +276,15 @@ class _SqliteTable:
         Raises:
             SourceError: if it is another file: its rows do not follow the current position.
         """
-        if self._file() != self._opened:
+        if self._file_id() != self._open_file_id:
             raise SourceError(f"file {str(self._path)!r} was replaced while it was read")
 
     def incarnation(self) -> str:
-        now = self._file()
-        if now != self._opened:
+        now = self._file_id()
+        if now != self._open_file_id:
             self.close()  # not before: the inode of an open file is not reused
-        born = birth(self._path)  # an inode may be reused
-        return f"{now[1]}:{born}" if born else str(now[1])
+        created = creation_time(self._path)  # an inode may be reused
+        return f"{now[1]}:{created}" if created else str(now[1])
 
     def check(self, position: Any) -> None:
         found = self._run("select seq from sqlite_sequence where name = ?", self._name)
@@ -298,7 +298,7 @@ class _SqliteTable:
         with closing(self._execute(statement, position or 0, limit)) as found:
             self._check_same()  # when the reading has begun, so that all of it is of this file
             for row in found:
-                record = dict(row) | {name: _json(row[name]) for name in self._jsons}
+                record = dict(row) | {name: _json(row[name]) for name in self._json_columns}
                 yield row["id"], msgspec.json.encode(record)
 
     def lag(self, position: Any) -> int:
@@ -313,23 +313,23 @@ class _SqliteTable:
         if connection is not None:
             connection.close()
 
-    def _run(self, statement: str, *given: Any) -> list[sqlite3.Row]:
-        return self._execute(statement, *given).fetchall()
+    def _run(self, statement: str, *parameters: Any) -> list[sqlite3.Row]:
+        return self._execute(statement, *parameters).fetchall()
 
-    def _execute(self, statement: str, *given: Any) -> sqlite3.Cursor:
+    def _execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
         if self._connection is None:
             try:
                 self._connect()
             except InputError as error:  # of a file that is being recreated
                 raise SourceError(str(error)) from error
         assert self._connection is not None  # noqa: S101 - for mypy
-        return self._connection.execute(statement, given)
+        return self._connection.execute(statement, parameters)
 
 
 def _may_be_same(before: str, now: str) -> bool:
     """Return whether two incarnations may be of one table; that of a file may lack the creation time."""
-    (inode, _, born), (inode_now, _, born_now) = before.partition(":"), now.partition(":")
-    return inode == inode_now and (born == born_now or not (born and born_now))
+    (inode, _, created), (inode_now, _, created_now) = before.partition(":"), now.partition(":")
+    return inode == inode_now and (created == created_now or not (created and created_now))
 
 
 def _json(value: Any) -> Any:

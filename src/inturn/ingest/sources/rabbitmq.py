@@ -17,8 +17,8 @@ from inturn.core.override import override
 from inturn.ingest import limits as source_limits
 from inturn.ingest.events import EVENTS
 from inturn.ingest.source import PollBatch, Source, SourceRecord, UnreadableHeader, header_value
-from inturn.ingest.sources.amqp_decoding import make_total
-from inturn.ingest.sources.rabbitmq_guard import tell_guard
+from inturn.ingest.sources.amqp_decoding import install_total_decoding
+from inturn.ingest.sources.rabbitmq_guard import log_guard
 
 if TYPE_CHECKING:
     from collections.abc import Container, Coroutine, Mapping, Sequence
@@ -80,7 +80,7 @@ class RabbitSource(Source):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._link: _Link | None = None
-        self._has_told_guard = self._has_told_size = False
+        self._has_logged_guard = self._has_logged_size = False
 
     @override
     def partitions(self) -> Sequence[str]:
@@ -90,12 +90,12 @@ class RabbitSource(Source):
     def open(self, partition: str, position: Any) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._loop.call_soon(make_total)  # in the thread that decodes
+            self._loop.call_soon(install_total_decoding)  # in the thread that decodes
             self._thread = threading.Thread(target=self._loop.run_forever, name="inturn-rabbitmq", daemon=True)
             self._thread.start()
-        self._link = self._call(self._linked())
+        self._link = self._call(self._connect())
 
-    async def _linked(self) -> _Link:
+    async def _connect(self) -> _Link:
         """Connect, and check that the queue exists."""
         from aiormq import exceptions
 
@@ -127,49 +127,51 @@ class RabbitSource(Source):
             return []
         if not link.is_consuming:
             self._call(link.consume())
-            self._tell_guard(link)
+            self._log_guard(link)
         found = PollBatch(limit, self.batch_bytes)
         try:
             while not found.is_full:
-                record = link.waiting
+                record = link.unreturned
                 if record is None:
                     message = link.messages.get_nowait() if found.records else link.messages.get(timeout=timeout_s)
-                    self._tell_size(link)
-                    link.taken += len(message.body)
+                    self._log_size(link)
+                    link.consumed_bytes += len(message.body)
                     record = self._record(message)
-                link.waiting = None if found.add(record) else record
+                link.unreturned = None if found.add(record) else record
         except queue.Empty:
             if not found.records:
                 link.check()
         return found.records
 
-    def _tell_guard(self, link: _Link) -> None:
+    def _log_guard(self, link: _Link) -> None:
         """Log, once, if another consumer may also read the queue."""
-        if not self._has_told_guard:
-            self._has_told_guard = True
-            self._call(tell_guard(link.connection, self._queue))
+        if not self._has_logged_guard:
+            self._has_logged_guard = True
+            self._call(log_guard(link.connection, self._queue))
 
-    def _tell_size(self, link: _Link) -> None:
+    def _log_size(self, link: _Link) -> None:
         """Log, once, that the delivered messages are large: the broker has no bound in bytes."""
-        held = link.received - link.taken
-        if held > source_limits.RABBITMQ_HELD_BYTES and not self._has_told_size:
-            self._has_told_size = True
+        held_bytes = link.received - link.consumed_bytes
+        if held_bytes > source_limits.RABBITMQ_HELD_BYTES and not self._has_logged_size:
+            self._has_logged_size = True
             text = (
                 "RabbitMQ has delivered %(bytes)d bytes of queue %(queue)r, which wait in memory; lower the source's "
                 "prefetch, now %(prefetch)d messages of any size"
             )
-            EVENTS.warning("large_messages", self._queue, text, queue=self._queue, bytes=held, prefetch=self._prefetch)
+            EVENTS.warning(
+                "large_messages", self._queue, text, queue=self._queue, bytes=held_bytes, prefetch=self._prefetch
+            )
 
     def _record(self, message: DeliveredMessage) -> SourceRecord:
         key: str | bytes = message.routing_key or ""
-        at: Any = message.header.properties.timestamp
+        timestamp: Any = message.header.properties.timestamp
         return SourceRecord(
             partition=self._queue,
             position=message.delivery_tag,
             body=message.body,
             key=key.encode() if isinstance(key, str) else key,
             headers=_headers(message.header.properties),
-            time_ms=round(at.timestamp() * 1000) if isinstance(at, dt.datetime) else None,
+            time_ms=round(timestamp.timestamp() * 1000) if isinstance(timestamp, dt.datetime) else None,
         )
 
     @override
@@ -179,7 +181,7 @@ class RabbitSource(Source):
 
     @override
     def lag(self, partition: str) -> int | None:
-        return None if self._link is None else self._call(self._link.left())
+        return None if self._link is None else self._call(self._link.remaining())
 
     @override
     def close(self, partition: str) -> None:
@@ -188,7 +190,7 @@ class RabbitSource(Source):
             self._call(link.connection.close())
 
     @override
-    def shut(self) -> None:
+    def shutdown(self) -> None:
         if self._loop is None or self._thread is None:
             return
         self.close(self._queue)
@@ -212,8 +214,8 @@ class _Link:
     def __init__(self, connection: AbstractConnection, channel: AbstractChannel, found: AbstractQueue) -> None:
         self.connection = connection
         self.messages: queue.SimpleQueue[DeliveredMessage] = queue.SimpleQueue()
-        self.waiting: SourceRecord | None = None  # for which the last poll had no room
-        self.received = self.taken = 0  # bytes of bodies, each counted by one thread
+        self.unreturned: SourceRecord | None = None  # for which the last poll had no room
+        self.received = self.consumed_bytes = 0  # bytes of bodies, each counted by one thread
         self.is_consuming = False
         self._channel, self._found = channel, found
         self._consumers: Container[str | None] = ()  # of the channel; the broker removes ours by a cancellation
@@ -258,8 +260,8 @@ class _Link:
         try:
             await channel.declare_queue(name, exclusive=True)
         except exceptions.ChannelLockedResource:
-            why = "another source reads it"
-            raise SourceError(f"the queue {self._found.name!r} cannot be read exclusively: {why}") from None
+            reason = "another source reads it"
+            raise SourceError(f"the queue {self._found.name!r} cannot be read exclusively: {reason}") from None
         except exceptions.ChannelAccessRefused:
             text = (
                 "the user may not declare queue %(lock)r, the lock that keeps a second reader away from %(queue)r; "
@@ -279,7 +281,7 @@ class _Link:
         channel = await self._channel.get_underlay_channel()
         await channel.basic_ack(tag, multiple=True)
 
-    async def left(self) -> int | None:
+    async def remaining(self) -> int | None:
         """Return the number of messages that are not delivered."""
         found = await self._channel.declare_queue(self._found.name, passive=True)
         return found.declaration_result.message_count
@@ -307,8 +309,8 @@ def _lock_name(queue: str) -> str:
 
 def _headers(properties: Basic.Properties) -> Mapping[str, bytes | str]:
     """Return the headers and properties of a message."""
-    given: Any = properties.headers or {}
-    values = {"headers": given} if isinstance(given, UnreadableHeader) else dict(given)
+    raw_headers: Any = properties.headers or {}
+    values = {"headers": raw_headers} if isinstance(raw_headers, UnreadableHeader) else dict(raw_headers)
     for name, attribute in _PROPERTIES.items():
         value = getattr(properties, attribute)
         if value is not None and value != "":

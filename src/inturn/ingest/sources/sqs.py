@@ -46,7 +46,7 @@ class SqsSource(Source):
 
     has_positions: ClassVar[bool] = False
     position_form: PositionForm = "none"
-    usual_id: ClassVar[str | None] = "headers.dedup-id"
+    default_id: ClassVar[str | None] = "headers.dedup-id"
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class SqsSource(Source):
             region or _region_in(url.hostname or ""), endpoint or f"{url.scheme}://{url.netloc}"
         )
         self._pool = ThreadPoolExecutor(source_limits.SQS_CALLS, thread_name_prefix="inturn-sqs")
-        self._held: dict[str, int] = {}  # receipts of undeleted messages, with positions; 0: none yet
-        self._left: deque[dict[str, Any]] = deque()  # received, and not returned: a poll had no room
-        self._last = 0  # position
+        self._receipts: dict[str, int] = {}  # receipts of undeleted messages, with positions; 0: none yet
+        self._buffered: deque[dict[str, Any]] = deque()  # received, and not returned: a poll had no room
+        self._last_position = 0  # position
         self._closing = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._extender: threading.Thread | None = None
 
     @override
     def partitions(self) -> Sequence[str]:
@@ -87,41 +87,43 @@ class SqsSource(Source):
         except Exception as error:
             raise SourceError(f"the queue {self._url} cannot be read: {error}") from error
         self._closing = threading.Event()
-        self._keeper = threading.Thread(
-            target=self._keep_hidden, args=(self._closing,), name="inturn-sqs-keeper", daemon=True
+        self._extender = threading.Thread(
+            target=self._extend_visibility, args=(self._closing,), name="inturn-sqs-keeper", daemon=True
         )
-        self._keeper.start()
+        self._extender.start()
 
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        if self._keeper is None:
+        if self._extender is None:
             return []
         found = PollBatch(limit, self.batch_bytes)
-        if not self._left:
-            self._left.extend(self._receive(min(limit, _BATCH), math.ceil(timeout_s)))
-        self._take_left(found)
+        if not self._buffered:
+            self._buffered.extend(self._receive(min(limit, _BATCH), math.ceil(timeout_s)))
+        self._move_buffered(found)
         while found.records and not found.is_full:
             # Parallel receives preserve the order: a group is in only one answer until its messages are deleted.
-            sizes = [min(_BATCH, limit - at) for at in range(len(found.records), limit, _BATCH)][: self._calls(found)]
+            sizes = [min(_BATCH, limit - start) for start in range(len(found.records), limit, _BATCH)][
+                : self._parallel_calls(found)
+            ]
             for messages in self._pool.map(self._receive, sizes):
-                self._left.extend(messages)
-            came = len(self._left)
-            self._take_left(found)
-            if came < sum(sizes):
+                self._buffered.extend(messages)
+            received = len(self._buffered)
+            self._move_buffered(found)
+            if received < sum(sizes):
                 break
         return found.records
 
-    def _calls(self, found: PollBatch) -> int:
+    def _parallel_calls(self, found: PollBatch) -> int:
         """Return the number of calls whose messages fit, if all are as large as the largest so far."""
         largest = max(each.size for each in found.records) or 1
         return min(source_limits.SQS_CALLS, (self.batch_bytes - found.size) // (_BATCH * largest)) or 1
 
-    def _take_left(self, found: PollBatch) -> None:
+    def _move_buffered(self, found: PollBatch) -> None:
         """Move received messages that are not returned yet to the records of a poll, in order, while there is room."""
-        while self._left and found.add(self._record(self._left[0])):
-            receipt = self._left.popleft()["ReceiptHandle"]
-            self._last += 1
-            self._held[receipt] = self._last
+        while self._buffered and found.add(self._record(self._buffered[0])):
+            receipt = self._buffered.popleft()["ReceiptHandle"]
+            self._last_position += 1
+            self._receipts[receipt] = self._last_position
 
     def _receive(self, size: int, wait_s: int = 0) -> list[dict[str, Any]]:
         answer = self._client.receive_message(
@@ -134,7 +136,7 @@ class SqsSource(Source):
         )
         messages: list[dict[str, Any]] = answer.get("Messages", [])
         for message in messages:
-            self._held[message["ReceiptHandle"]] = 0
+            self._receipts[message["ReceiptHandle"]] = 0
         return messages
 
     def _record(self, message: Mapping[str, Any]) -> SourceRecord:
@@ -150,7 +152,7 @@ class SqsSource(Source):
             headers["timestamp"] = UnreadableHeader(b"", f"SentTimestamp is {sent!r:.100}; expected milliseconds")
         return SourceRecord(
             partition=self.partitions()[0],
-            position=self._last + 1,
+            position=self._last_position + 1,
             body=message["Body"].encode(),
             key=None if group is None else group.encode(),
             headers=headers,
@@ -159,15 +161,15 @@ class SqsSource(Source):
 
     @override
     def confirm(self, partition: str, position: Any) -> None:
-        done = [receipt for receipt, place in list(self._held.items()) if 0 < place <= position]
+        done = [receipt for receipt, place in list(self._receipts.items()) if 0 < place <= position]
         for receipt in done:
-            del self._held[receipt]
-        left = done
+            del self._receipts[receipt]
+        undeleted = done
         for _ in range(_ATTEMPTS):
-            left = self._in_batches(self._client.delete_message_batch, left)
-        if left:  # recognized by their ids when redelivered
+            undeleted = self._in_batches(self._client.delete_message_batch, undeleted)
+        if undeleted:  # recognized by their ids when redelivered
             text = "%(url)s: %(count)d messages could not be deleted, so SQS delivers them again"
-            EVENTS.warning("unconfirmed", self._url, text, url=self._url, count=len(left))
+            EVENTS.warning("unconfirmed", self._url, text, url=self._url, count=len(undeleted))
 
     @override
     def lag(self, partition: str) -> int | None:
@@ -178,25 +180,25 @@ class SqsSource(Source):
     @override
     def close(self, partition: str) -> None:
         self._closing.set()
-        if self._keeper is not None:
-            self._keeper.join()
-            self._keeper = None
-        self._left.clear()
-        held, self._held = list(self._held), {}
-        self._in_batches(self._client.change_message_visibility_batch, held, VisibilityTimeout=0)
+        if self._extender is not None:
+            self._extender.join()
+            self._extender = None
+        self._buffered.clear()
+        receipts, self._receipts = list(self._receipts), {}
+        self._in_batches(self._client.change_message_visibility_batch, receipts, VisibilityTimeout=0)
 
     @override
-    def shut(self) -> None:
+    def shutdown(self) -> None:
         self.close("")
         self._pool.shutdown()
 
-    def _keep_hidden(self, closing: threading.Event) -> None:
+    def _extend_visibility(self, closing: threading.Event) -> None:
         """Extend the time for which the messages of a waiting commit are hidden, until the source is closed."""
         while not closing.wait(self._visibility_s / 3):
             try:
                 self._in_batches(
                     self._client.change_message_visibility_batch,
-                    list(self._held),
+                    list(self._receipts),
                     VisibilityTimeout=self._visibility_s,
                 )
             except Exception as error:  # noqa: BLE001 - redelivered messages are recognized by id
@@ -206,12 +208,12 @@ class SqsSource(Source):
     def _in_batches(self, call: Callable[..., Any], receipts: Sequence[str], **more: Any) -> list[str]:
         """Call with ten receipts at a time; return those that failed on the server's side."""
 
-        def failed(batch: Sequence[str]) -> list[str]:
+        def call_batch(batch: Sequence[str]) -> list[str]:
             entries = [{"Id": str(place), "ReceiptHandle": receipt, **more} for place, receipt in enumerate(batch)]
             answer = call(QueueUrl=self._url, Entries=entries)
             return [batch[int(each["Id"])] for each in answer.get("Failed", []) if not each.get("SenderFault")]
 
-        return [receipt for batch in self._pool.map(failed, _cut(receipts)) for receipt in batch]
+        return [receipt for batch in self._pool.map(call_batch, _chunks(receipts)) for receipt in batch]
 
 
 def _attribute(value: Mapping[str, Any]) -> bytes | str:
@@ -226,8 +228,8 @@ def _whole_number(text: Any) -> int | None:
         return None
 
 
-def _cut(receipts: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (receipts[at : at + _BATCH] for at in range(0, len(receipts), _BATCH))
+def _chunks(receipts: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (receipts[start : start + _BATCH] for start in range(0, len(receipts), _BATCH))
 
 
 def _region_in(host: str) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 from inturn.core.queue.messages import Content
-from inturn.ingest.mapping import MessageMapping, Unmappable
+from inturn.ingest.mapping import MappingError, MessageMapping
 from inturn.ingest.source import SourceRecord
 from inturn.spark.columns.dataframe import check_dataframe, quoted
 from inturn.spark.columns.names import CORRUPT
@@ -76,7 +76,7 @@ class _MappedRecords:
             for record in _records(batch):
                 try:
                     draft = draft_of(record.source)
-                except Unmappable as error:
+                except MappingError as error:
                     rows.append(_refused(record, str(error)))
                     continue
                 if draft is not None:

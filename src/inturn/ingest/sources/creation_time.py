@@ -22,7 +22,7 @@ class _Statx(ctypes.Structure):
     )
 
 
-def birth(path: Path) -> str:
+def creation_time(path: Path) -> str:
     """Return the creation time of a file; empty: the file system or the system does not provide it.
 
     Python's own ``stat`` does not have it on Linux, so this calls the C library.

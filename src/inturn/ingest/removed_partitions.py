@@ -19,18 +19,18 @@ _LOSS = (
 )
 
 
-class GonePartitions:
+class RemovedPartitions:
     """The partitions of a source that were removed.
 
     Args:
         source: the name of the source.
-        is_gone: whether a partition that is not listed was removed, rather than unavailable.
+        is_removed: whether a partition that is not listed was removed, rather than unavailable.
     """
 
-    def __init__(self, source: str, is_gone: Callable[[str], bool]) -> None:
-        self._source, self._is_gone = source, is_gone
+    def __init__(self, source: str, is_removed: Callable[[str], bool]) -> None:
+        self._source, self._is_removed = source, is_removed
 
-    def tell(self, sources: SourceStore, rows: Iterable[SourcePartition]) -> None:
+    def note_losses(self, sources: SourceStore, rows: Iterable[SourcePartition]) -> None:
         """Set a note on partitions that were removed before they were read to their end.
 
         Args:
@@ -38,7 +38,7 @@ class GonePartitions:
             rows: unlisted partitions that no other instance reads and that were not read to their end.
         """
         for row in rows:
-            if row.is_paused or row.note is not None or not self._is_gone(row.name):
+            if row.is_paused or row.note is not None or not self._is_removed(row.name):
                 continue
             if row.incarnation.startswith(DECIDED):  # an operator has set the position
                 changed = row._replace(is_finished=True, lag=0)  # remembered from now on, for the seek
@@ -48,20 +48,20 @@ class GonePartitions:
                 changed = row._replace(note=MISSING + _LOSS)
             sources.save(self._source, changed._replace(owner=None, epoch=row.epoch + 1))
 
-    def mark(self, sources: SourceStore, finished: Iterable[str], there: Collection[str], now_ms: int) -> None:
+    def mark_removed(self, sources: SourceStore, finished: Iterable[str], listed: Collection[str], now_ms: int) -> None:
         """Store the time at which partitions that were read to their end were found removed."""
-        gone = (name for name in finished if name not in there and name != FORGOTTEN and self._is_gone(name))
-        for name in islice(gone, source_limits.PARTITIONS_FORGOTTEN):
+        removed = (name for name in finished if name not in listed and name != FORGOTTEN and self._is_removed(name))
+        for name in islice(removed, source_limits.PARTITIONS_FORGOTTEN):
             row = sources.partition(self._source, name)
             if row is not None and row.is_finished:
                 sources.save(self._source, row._replace(gone_ms=now_ms))
 
     def forget(
-        self, sources: SourceStore, rows: Iterable[SourcePartition], there: Collection[str], now_ms: int
+        self, sources: SourceStore, rows: Iterable[SourcePartition], listed: Collection[str], now_ms: int
     ) -> None:
         """Forget partitions that were removed long ago, and add their counts to a sum."""
         before_ms = now_ms - source_limits.PARTITION_REMEMBERED_S * 1000
-        old = (row for row in rows if row.gone_ms is not None and row.gone_ms <= before_ms and row.name not in there)
+        old = (row for row in rows if row.gone_ms is not None and row.gone_ms <= before_ms and row.name not in listed)
         forgotten = list(islice(old, source_limits.PARTITIONS_FORGOTTEN))
         if not forgotten:
             return

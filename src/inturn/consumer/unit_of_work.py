@@ -26,7 +26,7 @@ from inturn.store.commands import Ask, Receive, ReceiveLimited, queue_of
 from inturn.store.protocols import SessionStore, Store
 from inturn.store.rates import receive_within
 
-Then: TypeAlias = Literal["park", "dead-letter"]
+ExhaustedAction: TypeAlias = Literal["park", "dead-letter"]
 """The actions for a message whose retries are used up."""
 
 AttemptOutcome: TypeAlias = Literal["retried", "parked", "deferred", "dead-lettered", "tried again", "lost"]
@@ -57,7 +57,7 @@ class ConsumedCounts:
     lost: int = 0
 
 
-class HandlingResult(Enum):
+class TaskResult(Enum):
     """The result of one attempt to handle a message."""
 
     DONE = "done"
@@ -70,7 +70,7 @@ class HandlingResult(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Handling:
+class MessageTask:
     """One attempt to handle a message.
 
     Attributes:
@@ -80,23 +80,24 @@ class Handling:
         result: the result; None: not yet.
         error: the error with its traceback, of a failed attempt.
         error_type: the type of that error.
-        wrong: that error, if the handler did not raise it: it returned a value, or its transaction is not suitable.
+        handler_error: that error, if the handler did not raise it: it returned a value, or its transaction is not
+            suitable.
         fault: an error that ends the whole consumer.
-        took_s: how long the handler took, in seconds; None: it was not called.
+        duration_s: how long the handler took, in seconds; None: it was not called.
     """
 
     message: Message
     until_ms: int | None
     is_alone: bool = False
-    result: HandlingResult | None = None
+    result: TaskResult | None = None
     error: str = ""
     error_type: str = ""
-    wrong: HandlerError | None = None
+    handler_error: HandlerError | None = None
     fault: BaseException | None = None
-    took_s: float | None = None
+    duration_s: float | None = None
 
     @property
-    def place(self) -> str | int:
+    def ordering_key(self) -> str | int:
         """The group or, without one, the number of the message; per place, one message is handled at a time."""
         return self.message.sequence_number if self.message.group is None else self.message.group
 
@@ -105,50 +106,50 @@ class Handling:
         return Settlement(self.message.sequence_number, self.message.fencing_token, act, ms, **more)
 
 
-class EndedAttempt(NamedTuple):
+class FailedTask(NamedTuple):
     """An attempt that failed, or whose lease had expired, in a transaction.
 
     Attributes:
-        handling: the attempt.
+        task: the attempt.
         outcome: the outcome for its message.
         pause_s: the pause before the next attempt, in seconds.
     """
 
-    handling: Handling
+    task: MessageTask
     outcome: AttemptOutcome
     pause_s: float = 0.0
 
 
 @dataclass(slots=True)
-class RoundRequest:
+class MessageWorkRequest:
     """The input of one transaction.
 
     Attributes:
         ended: attempts that have ended.
-        back: messages to be returned to the queue, since they have not begun.
-        prolong: attempts whose leases are extended.
-        most: the maximum number of messages to receive.
+        unstarted: messages to be returned to the queue, since they have not begun.
+        extend: attempts whose leases are extended.
+        max_messages: the maximum number of messages to receive.
         is_busy: whether other messages are being handled.
-        asks_empty: whether to find out if the queue is empty.
+        checks_empty: whether to find out if the queue is empty.
     """
 
-    ended: Sequence[Handling] = ()
-    back: Sequence[Handling] = ()
-    prolong: Sequence[Handling] = ()
-    most: int = 0
+    ended: Sequence[MessageTask] = ()
+    unstarted: Sequence[MessageTask] = ()
+    extend: Sequence[MessageTask] = ()
+    max_messages: int = 0
     is_busy: bool = False
-    asks_empty: bool = False
+    checks_empty: bool = False
 
 
 @dataclass(slots=True)
-class RoundResult:
+class MessageWorkResult:
     """The result of one transaction.
 
     Attributes:
         now_ms: the time of the transaction.
         received: the messages that can begin.
         is_more: whether a receive at once may find more.
-        is_dry: whether a receive found that no message is ready.
+        found_none: whether a receive found that no message is ready.
         due_ms: the time at which there may be more; None: after the next change.
         is_empty: whether the queue has nothing that a receiver can wait for, if requested.
         counts: the outcomes of the ended attempts.
@@ -158,19 +159,19 @@ class RoundResult:
     now_ms: int
     received: list[Delivery] = field(default_factory=list)
     is_more: bool = False
-    is_dry: bool = False
+    found_none: bool = False
     due_ms: int | None = None
     is_empty: bool = False
     counts: ConsumedCounts = field(default_factory=ConsumedCounts)
-    failed: list[EndedAttempt] = field(default_factory=list)
+    failed: list[FailedTask] = field(default_factory=list)
 
-    def lost(self, handling: Handling) -> None:
+    def add_lost(self, task: MessageTask) -> None:
         """Count an attempt whose lease had expired."""
         self.counts.lost += 1
-        self.failed.append(EndedAttempt(handling, "lost"))
+        self.failed.append(FailedTask(task, "lost"))
 
 
-class Rounds:
+class MessageUnitOfWork:
     """The transactions of one consumer.
 
     Args:
@@ -184,8 +185,8 @@ class Rounds:
         InputError: if ``then`` does not fit the queue's settings.
     """
 
-    def __init__(self, queue: Queue, retry: Retry, then: Then, rates: RateLimits) -> None:
-        self._queue, self._retry, self._then, self._rates = queue, retry, then, rates
+    def __init__(self, queue: Queue, retry: Retry, then: ExhaustedAction, rates: RateLimits) -> None:
+        self._queue, self._retry, self._exhausted_action, self._rates = queue, retry, then, rates
         self._pauses_s = retry.pauses_s()
         settings = queue.info().settings
         if then not in ("park", "dead-letter"):
@@ -200,59 +201,63 @@ class Rounds:
             )
         self.lease_ms = max(settings.visibility_ms, limits.WORKER_LEASE_MS)
 
-    def run(self, request: RoundRequest) -> RoundResult:
+    def run(self, request: MessageWorkRequest) -> MessageWorkResult:
         """Run one transaction."""
-        return self._queue.writer.run(Ask(self._queue.name, lambda store, now_ms: self._do(store, now_ms, request)))
+        return self._queue.writer.run(
+            Ask(self._queue.name, lambda store, now_ms: self._transact(store, now_ms, request))
+        )
 
     def wait(self, wait_s: float) -> list[Delivery]:
         """Wait for one message, while no other is being handled."""
-        want = ReceiveRequest(1, self.lease_ms, lapsed=LapsedRule.ALONE)
+        receive_request = ReceiveRequest(1, self.lease_ms, lapsed=LapsedRule.ALONE)
         if any(self._rates):
             limited = ReceiveLimited[list[Delivery]](
-                self._queue.name, lambda given: given, want, self._rates, wait_s=wait_s
+                self._queue.name, lambda deliveries: deliveries, receive_request, self._rates, wait_s=wait_s
             )
             return self._queue.writer.run(limited)
         return self._queue.writer.run(
-            Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=wait_s)
+            Receive[list[Delivery]](self._queue.name, lambda deliveries: deliveries, receive_request, wait_s=wait_s)
         )
 
-    def why_spent(self, delivery: Delivery) -> str:
+    def exhausted_reason(self, delivery: Delivery) -> str:
         """Return why a message is not tried again after processes have died; empty: it is tried again."""
         return why_spent(delivery.attempts, self._retry.times) if delivery.lapsed else ""
 
-    def _do(self, store: Store, now_ms: int, request: RoundRequest) -> RoundResult:
-        queue, found = queue_of(store, self._queue.name), RoundResult(now_ms)
+    def _transact(self, store: Store, now_ms: int, request: MessageWorkRequest) -> MessageWorkResult:
+        queue, found = queue_of(store, self._queue.name), MessageWorkResult(now_ms)
         self._settle(store, queue, request, found)
-        if request.most:
+        if request.max_messages:
             self._receive(store, queue, request, found)
-        if request.asks_empty and found.is_dry:
+        if request.checks_empty and found.found_none:
             depth = store.depth(queue, now_ms)
             found.is_empty = not (depth.in_flight or depth.delayed)
         return found
 
-    def _receive(self, store: Store, queue: QueueInfo, request: RoundRequest, found: RoundResult) -> None:
-        most = request.most
+    def _receive(self, store: Store, queue: QueueInfo, request: MessageWorkRequest, found: MessageWorkResult) -> None:
+        max_messages = request.max_messages
         rule = LapsedRule.NONE if request.is_busy else LapsedRule.ALONE
-        want = ReceiveRequest(1, self.lease_ms, lapsed=rule)
+        receive_request = ReceiveRequest(1, self.lease_ms, lapsed=rule)
         if any(self._rates):
-            limited = want._replace(limit=most)
+            limited = receive_request._replace(limit=max_messages)
             within = receive_within(store, queue, limited, self._rates, found.now_ms)
             found.received, found.is_more = within.deliveries, within.is_more
-            found.is_dry = not (within.deliveries or within.is_more or within.is_stopped)
+            found.found_none = not (within.deliveries or within.is_more or within.is_stopped)
         else:
-            found.received = [each for part in store.receive(queue, [want] * most, found.now_ms) for each in part]
-            found.is_more = len(found.received) == most
-            found.is_dry = not found.received
+            found.received = [
+                each for part in store.receive(queue, [receive_request] * max_messages, found.now_ms) for each in part
+            ]
+            found.is_more = len(found.received) == max_messages
+            found.found_none = not found.received
         found.due_ms = queue.due_ms
 
-    def _settle(self, store: Store, queue: QueueInfo, request: RoundRequest, found: RoundResult) -> None:
+    def _settle(self, store: Store, queue: QueueInfo, request: MessageWorkRequest, found: MessageWorkResult) -> None:
         """Settle messages, then park the groups whose retries are used up."""
-        due = ((each, self._due(store, queue, each, found)) for each in request.ended)
-        changes = [(each, change) for each, change in due if change is not None]
-        for each in request.back:
+        settlements = ((each, self._settlement_of(store, queue, each, found)) for each in request.ended)
+        changes = [(each, change) for each, change in settlements if change is not None]
+        for each in request.unstarted:
             attempts = each.message.attempts - 1
             changes.append((each, each.settlement(SettleAction.NACK, attempts=attempts)))
-        changes += [(each, each.settlement(SettleAction.EXTEND, self.lease_ms)) for each in request.prolong]
+        changes += [(each, each.settlement(SettleAction.EXTEND, self.lease_ms)) for each in request.extend]
         if not changes:
             return
         verdicts = store.settle(queue, [change for _, change in changes], found.now_ms)
@@ -261,39 +266,43 @@ class Rounds:
             if change.act is SettleAction.EXTEND:
                 each.until_ms = found.now_ms + self.lease_ms if is_done else None
             elif each.result is not None and not is_done:
-                found.lost(each)
+                found.add_lost(each)
             elif each.result is not None:
-                self._count(store, queue, each, change, found)
+                self._count_outcome(store, queue, each, change, found)
 
-    def _due(self, store: Store, queue: QueueInfo, ended: Handling, found: RoundResult) -> Settlement | None:
+    def _settlement_of(
+        self, store: Store, queue: QueueInfo, ended: MessageTask, found: MessageWorkResult
+    ) -> Settlement | None:
         """Return the change of a message whose attempt has ended; None: no change is needed, and it is counted."""
-        if ended.result is HandlingResult.DONE:
+        if ended.result is TaskResult.DONE:
             return ended.settlement(SettleAction.ACK)
-        if ended.result is HandlingResult.FAILED:
+        if ended.result is TaskResult.FAILED:
             found.counts.failed += 1
             return self._after_failure(store, queue, ended)
-        if ended.result is HandlingResult.COMMITTED:
+        if ended.result is TaskResult.COMMITTED:
             found.counts.done += 1
         else:
-            found.lost(ended)
+            found.add_lost(ended)
         return None
 
-    def _after_failure(self, store: Store, queue: QueueInfo, failed: Handling) -> Settlement:
+    def _after_failure(self, store: Store, queue: QueueInfo, failed: MessageTask) -> Settlement:
         """Return the change of a message after a failed attempt."""
         message = failed.message
         if message.attempts <= self._retry.times:
             # Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
             pause_s = self._pauses_s[message.attempts - 1] * random.random()  # noqa: S311 - no secret
             return failed.settlement(SettleAction.NACK, round(pause_s * 1000))
-        if self._then == "dead-letter":
-            to = queue.settings.dead_letter or ""
-            queue_of(store, to)
-            return failed.settlement(SettleAction.MOVE, to=to, note=failed.error)
+        if self._exhausted_action == "dead-letter":
+            dead_letter = queue.settings.dead_letter or ""
+            queue_of(store, dead_letter)
+            return failed.settlement(SettleAction.MOVE, to=dead_letter, note=failed.error)
         if message.group is None:
             return failed.settlement(SettleAction.DEFER)
         return failed.settlement(SettleAction.NACK, attempts=0)  # after a resume all attempts are new
 
-    def _count(self, store: Store, queue: QueueInfo, ended: Handling, change: Settlement, found: RoundResult) -> None:
+    def _count_outcome(
+        self, store: Store, queue: QueueInfo, ended: MessageTask, change: Settlement, found: MessageWorkResult
+    ) -> None:
         """Count the outcome of a message; park its group if its retries are used up."""
         counts, act = found.counts, change.act
         outcome: AttemptOutcome
@@ -314,9 +323,9 @@ class Rounds:
             outcome = "parked"
         else:
             outcome, pause_ms = "tried again", limits.PARK_AGAIN_MS
-        found.failed.append(EndedAttempt(ended, outcome, pause_ms / 1000))
+        found.failed.append(FailedTask(ended, outcome, pause_ms / 1000))
 
-    def _park(self, store: Store, queue: QueueInfo, ended: Handling, now_ms: int) -> bool:
+    def _park(self, store: Store, queue: QueueInfo, ended: MessageTask, now_ms: int) -> bool:
         """Park the group of a message, or hide the message for a time; return whether the group is parked."""
         message = ended.message
         request = SessionRequest(SessionVerb.PARK, note=ended.error)

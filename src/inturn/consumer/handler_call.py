@@ -39,7 +39,7 @@ class HandlerCall:
 
     def __init__(self, handler: MessageHandler, transaction: OpenTransaction | None) -> None:
         refuse_generator("handler", handler)
-        self._handler, self._open = handler, transaction
+        self._handler, self._open_transaction = handler, transaction
         self._takes_tx = _takes_tx(handler, is_needed=transaction is not None)
         self._is_async = is_defined_as(inspect.iscoroutinefunction, handler)
         self.loop = EventLoop("inturn-consumer-loop")
@@ -57,13 +57,13 @@ class HandlerCall:
         else:
             with processing(message):
                 is_acked = self._run(message)
-        if self._open is not None and not is_acked:
+        if self._open_transaction is not None and not is_acked:
             raise HandlerError("the context manager of transaction= suppressed the handler's error; let it propagate")
         return is_acked
 
     def _run(self, message: Message) -> bool:
-        if self._open is not None:
-            with self._open() as tx:
+        if self._open_transaction is not None:
+            with self._open_transaction() as tx:
                 self._call(message, tx)
                 with acknowledging(tx):
                     message.ack(tx=tx)
@@ -72,18 +72,18 @@ class HandlerCall:
         if not self._takes_tx:
             self._call(message)
             return False
-        with HandlerTransaction(message, is_async=False) as own:
-            returned = self._handler(message, own)
+        with HandlerTransaction(message, is_async=False) as tx:
+            returned = self._handler(message, tx)
             if inspect.iscoroutine(returned):  # which would need a transaction for async code
                 returned.close()
                 raise HandlerError("the handler takes tx and returned a coroutine; define it with `async def`")
-            self._end(self.loop.result_of(returned))
-        return own.is_begun
+            self._check_result(self.loop.result_of(returned))
+        return tx.is_begun
 
     def _call(self, *arguments: Any) -> None:
-        self._end(self.loop.result_of(self._handler(*arguments)))
+        self._check_result(self.loop.result_of(self._handler(*arguments)))
 
-    def _end(self, result: Any) -> None:
+    def _check_result(self, result: Any) -> None:
         """Refuse a result: the author of the handler would not expect that the message is acknowledged regardless."""
         if result is not None:
             msg = f"the handler returned {described(result)}; expected None, or an exception for a failed attempt"
@@ -96,8 +96,8 @@ class HandlerCall:
 
     async def _arun(self, message: Message) -> bool:
         is_acked = False
-        if self._open is not None:
-            context = self._open()
+        if self._open_transaction is not None:
+            context = self._open_transaction()
             if isinstance(context, AbstractAsyncContextManager):
                 async with context as tx:
                     is_acked = await self._acall_and_ack(message, tx)
@@ -106,14 +106,14 @@ class HandlerCall:
                     is_acked = await self._acall_and_ack(message, tx)
             return is_acked
         if not self._takes_tx:
-            self._end(await self._handler(message))
+            self._check_result(await self._handler(message))
             return False
-        with HandlerTransaction(message, is_async=True) as own:
-            self._end(await self._handler(message, own))
-        return own.is_begun
+        with HandlerTransaction(message, is_async=True) as tx:
+            self._check_result(await self._handler(message, tx))
+        return tx.is_begun
 
     async def _acall_and_ack(self, message: Message, tx: Any) -> bool:
-        self._end(await self._handler(message, tx))
+        self._check_result(await self._handler(message, tx))
         with acknowledging(tx):
             await message.ack.aio(tx=tx)
         return True
@@ -131,5 +131,5 @@ def _takes_tx(handler: MessageHandler, *, is_needed: bool) -> bool:
         except TypeError:
             continue
         return count == 2
-    asked = "handler(message, tx)" if is_needed else "handler(message) or handler(message, tx)"
-    raise InputError(f"the handler is {handler!r} with the parameters {signature}; expected {asked}")
+    expected = "handler(message, tx)" if is_needed else "handler(message) or handler(message, tx)"
+    raise InputError(f"the handler is {handler!r} with the parameters {signature}; expected {expected}")
