@@ -231,7 +231,7 @@ def test_a_reader_of_an_older_state_is_told(own_postgres_url: str, monkeypatch: 
         fill(db)
         with psycopg.connect(own_postgres_url) as reader:
             reader.execute("set transaction isolation level repeatable read")
-            reader.execute("select count(*) from inturn_session")  # another table: the snapshot is of all
+            reader.execute("select count(*) from inturn_group_lock")  # another table: the snapshot is of all
             with pytest.raises(StoreError, match=r"an older state of inturn_message for more than 0.3 s"):
                 forget(db, GROUP, by="me")
             assert places(own_postgres_url, SECRET)

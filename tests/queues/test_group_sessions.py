@@ -174,9 +174,10 @@ def test_a_group_that_nothing_is_known_of_takes_no_room(db: Database, queue: Que
     with begun(queue, "kept") as session:
         session.set_state(b"")
     with db.transaction() as tx:
-        table = "inturn_session" if isinstance(db.store, SqliteStore) else "inturn_state"
-        assert tx.execute(f"select grp, state from {table}").fetchall() == [("kept", b"")]  # noqa: S608 - one of two
-        assert tx.execute("select count(*) from inturn_session").fetchall() == [(table == "inturn_session",)]
+        is_sqlite = isinstance(db.store, SqliteStore)
+        at = "session_state from inturn_group_lock" if is_sqlite else "state from inturn_session_state"
+        assert tx.execute(f"select grp, {at}").fetchall() == [("kept", b"")]
+        assert tx.execute("select count(*) from inturn_group_lock").fetchall() == [(is_sqlite,)]
 
 
 def test_parked_groups_in_pages(queue: Queue, clock: Clock) -> None:

@@ -9,7 +9,7 @@ from inturn.store.postgres.connection import connect
 from inturn.store.postgres.statements import text_of
 
 FILL = """
-insert into inturn_ready (sequence_number, grp, place, turn)
+insert into inturn_ready (sequence_number, grp, place, rank)
 select (1::bigint << 44) + n, 'g' || n, case when n % 2 = 0 then (1::bigint << 44) + 100000 end, n
 from generate_series(1, 20000) n;
 insert into inturn_message (sequence_number, queue, grp, body, content, sent_ms)
@@ -20,19 +20,19 @@ set lock_timeout = '30s'; -- the server may be analyzing by itself
 analyze
 """
 NAMES = [
-    "next",
-    "next_fresh",
-    "next_group",
+    "next_heads",
+    "next_heads_unplaced",
+    "next_ready_group",
     "refresh",
-    "refresh_fresh",
-    "refresh_fresh_singles",
-    "touch_back",
-    "is_anything",
-    "keep_desk",
-    "mark_back",
-    "list_by_priority",
+    "refresh_unplaced",
+    "refresh_unplaced_ungrouped",
+    "add_returned_rechecks",
+    "has_work",
+    "save_receiver",
+    "mark_first_requeue",
+    "list_ready_by_priority",
     "refresh_by_priority",
-    "take_off",
+    "remove_ready_head",
 ]
 
 
@@ -50,5 +50,5 @@ def test_no_statement_of_the_line_looks_through_a_table(empty_postgres_url: str,
             text = "\n".join(line for (line,) in plan)
             assert "Seq Scan" not in text, f"{name}:\n{text}"
             assert text.count("Index Cond") == len(re.findall(r"Index (?:Only )?Scan", text)), f"{name}:\n{text}"
-            if name in {"next", "next_group"}:
-                assert "inturn_line" in text, text
+            if name in {"next_heads", "next_ready_group"}:
+                assert "inturn_ready_place" in text, text

@@ -223,7 +223,7 @@ def test_a_statement_that_fails_spoils_no_later_one(db: Database) -> None:
     """What the server passes over behind it, in one journey, it has not prepared either."""
     queue = db.queue("q", QueueSettings(visibility_timeout_s=0))
     with db.transaction() as tx:
-        tx.execute("alter table inturn_desk add constraint few check (tokens < 3)")
+        tx.execute("alter table inturn_receiver add constraint few check (last_token < 3)")
     for body in "abc":
         queue.send(body, group=body)
     queue.receive()
@@ -231,7 +231,7 @@ def test_a_statement_that_fails_spoils_no_later_one(db: Database) -> None:
     with pytest.raises(psycopg.errors.CheckViolation):
         queue.receive()
     with db.transaction() as tx:
-        tx.execute("alter table inturn_desk drop constraint few")
+        tx.execute("alter table inturn_receiver drop constraint few")
     for number in range(3):
         queue.send(number)
     assert len(queue.receive(10)) == 6
@@ -399,13 +399,13 @@ def test_a_deleted_queue_leaves_no_row_behind(db: Database, beside: psycopg.Conn
     queue.receive()
     queue.send_many([draft("more", group="b") for _ in range(3)])
     number = db.store.queues["q"].number
-    beside.execute("insert into inturn_touched (queue, due_ms) values (%s, 0)", (number,))  # another process's note
+    beside.execute("insert into inturn_recheck (queue, due_ms) values (%s, 0)", (number,))  # another process's note
     queue.delete()
     tables = beside.execute(
         "select table_name::text from information_schema.columns"
         " where table_schema = current_schema() and column_name = 'queue'"
     ).fetchall()
-    assert ("inturn_touched",) in tables
+    assert ("inturn_recheck",) in tables
     for (name,) in tables:
         rows = beside.execute(sql.SQL("select * from {} where queue = %s").format(sql.Identifier(name)), (number,))
         assert rows.fetchall() == [], name

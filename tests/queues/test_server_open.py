@@ -24,10 +24,10 @@ HOT = set(re.findall(r"^-- name: (\w+)$", QUEUE_SQL, re.MULTILINE)) - {
     "group",
     "ungrouped",
     "deferred",
-    "begun_later",
+    "spans_begun_after",
     "attempt",
-    "standing",
-    "outbox_figures",
+    "group_status_counts",
+    "outbox_metrics",
 }
 """All but what is asked by people or a retry, or looks at all there is since it is about all there is."""
 
@@ -125,7 +125,7 @@ def test_nor_do_groups_that_are_given_back_again_and_again_make_the_line_longer(
         for _ in range(3):
             before = read_of(db, postgres_url)
             fail(queue, 100 // failing, failing)
-            spent.append((read_of(db, postgres_url) - before)["inturn_line"] / 100)
+            spent.append((read_of(db, postgres_url) - before)["inturn_ready_place"] / 100)
     assert min(spent[1:]) < 1.5 * spent[0] + 10, spent
 
 
@@ -165,7 +165,8 @@ def test_what_was_taken_out_of_the_line_elsewhere_is_before_its_bounds(postgres_
         assert queue.receive() == []
         with psycopg.connect(postgres_url) as other:
             (bounds,) = other.execute(
-                "select ready_from > listed, line_turn > back_turn from inturn_desk order by version desc limit 1"
+                "select ready_from > listed_to, ready_after_rank > last_requeue_rank from inturn_receiver"
+                " order by version desc limit 1"
             )
     assert bounds == (True, True if given_back else None)
 

@@ -26,15 +26,15 @@ NAMES = [
         "add_pipeline",
         "key_token",
         "summary",
-        "has_unsent",
+        "has_undelivered",
         "set_due",
-        "standing",
-        "outbox_figures",
+        "group_status_counts",
+        "outbox_metrics",
         "rewrite_decision",
     }
 ]
 
-SHORT = "inturn_posted_pkey|inturn_outbox_failing|inturn_decision_new|inturn_decision_pkey|inturn_rejected_of"
+SHORT = "inturn_outbox_note_pkey|inturn_outbox_failing|inturn_decision_new|inturn_decision_pkey|inturn_rejected_number"
 """What is read from its beginning or its end, as far as is asked for."""
 
 

@@ -1,6 +1,6 @@
 """The format of the tables: later steps are run once, by whoever opens a database first; other formats are refused.
 
-There is no later step yet, so the tests give a newer version its own: 39 only adds, 40 changes what is there.
+There is no later step yet, so the tests give a newer version its own: 40 only adds, 41 changes what is there.
 """
 
 import shutil
@@ -25,7 +25,7 @@ from inturn.store.sqlite.reader import SqlitePipelineReader
 from threads import together
 
 ADDING = "create table inturn_later (number integer);\ninsert into inturn_later values (1);\n"
-BREAKING = "-- readable_from: 40\nalter table inturn_later rename column number to value;\n"
+BREAKING = "-- readable_from: 41\nalter table inturn_later rename column number to value;\n"
 FAILING = "create table inturn_never (number integer);\ninsert into inturn_nowhere values (1);\n"
 
 
@@ -94,25 +94,25 @@ def test_a_store_begins_with_its_schema(kind: str) -> None:
 
 
 def test_a_new_database_has_all_steps(tables: Tables) -> None:
-    tables.knows({40: BREAKING, 39: ADDING})
+    tables.knows({41: BREAKING, 40: ADDING})
     steps = [(each.number, each.readable_from) for each in tables._module.STEPS]
-    assert steps == [(FIRST, None), (39, None), (40, 40)]
+    assert steps == [(FIRST, None), (40, None), (41, 41)]
     inturn.open(tables.address).close()
-    assert tables.version() == 40
+    assert tables.version() == 41
     assert tables.run("select value from inturn_later") == [(1,)]
 
 
 def test_whoever_opens_it_first_runs_the_step_and_nobody_again(tables: Tables) -> None:
     with inturn.open(tables.address) as db:
         db.queue("q").send("kept")
-    tables.knows({39: ADDING})
+    tables.knows({40: ADDING})
 
     def depth() -> int:
         with inturn.open(tables.address, create=False) as db:
             return db.queue("q").depth().messages
 
     assert together(*[depth] * 4) == [1] * 4
-    assert tables.version() == 39
+    assert tables.version() == 40
     assert tables.run("select number from inturn_later") == [(1,)]
     assert depth() == 1
 
@@ -120,11 +120,11 @@ def test_whoever_opens_it_first_runs_the_step_and_nobody_again(tables: Tables) -
 def test_a_step_that_fails_leaves_everything_as_it_was(tables: Tables) -> None:
     with inturn.open(tables.address) as db:
         db.queue("q").send("kept")
-    tables.knows({39: ADDING, 40: FAILING})
+    tables.knows({40: ADDING, 41: FAILING})
     with pytest.raises((StoreError, sqlite3.Error), match="inturn_nowhere"):
         inturn.open(tables.address)
     assert tables.version() == FIRST
-    tables.knows({39: ADDING, 40: FAILING.partition("\n")[0]})  # neither table is there
+    tables.knows({40: ADDING, 41: FAILING.partition("\n")[0]})  # neither table is there
     with inturn.open(tables.address) as db:
         assert [each.body for each in db.queue("q").receive()] == ["kept"]
 
@@ -134,7 +134,7 @@ def test_a_server_of_the_version_before_goes_on_after_a_step_that_only_adds(tabl
     with inturn.open(tables.address) as old:
         queue = old.queue("q")
         queue.send("before")
-        tables.knows({39: ADDING})
+        tables.knows({40: ADDING})
         inturn.open(tables.address).close()
         tables.knows()
         queue.send("after")
@@ -142,20 +142,20 @@ def test_a_server_of_the_version_before_goes_on_after_a_step_that_only_adds(tabl
     with inturn.open(tables.address, create=False) as old:
         assert old.queue("q").depth().messages == 2
     tables.look()
-    assert tables.version() == 39
+    assert tables.version() == 40
 
 
 @pytest.mark.parametrize("tables", ["sqlite"], indirect=True)
 def test_a_file_of_a_newer_format_is_written_by_nobody_older(tables: Tables) -> None:
     with inturn.open(tables.address) as old:
         queue = old.queue("q")
-        tables.knows({39: ADDING})
+        tables.knows({40: ADDING})
         inturn.open(tables.address).close()
         tables.knows()
-        with pytest.raises(StoreMismatch, match=f"its format is 39, this one knows {FIRST}; update inturn"):
+        with pytest.raises(StoreMismatch, match=f"its format is 40, this one knows {FIRST}; update inturn"):
             queue.send("lost")
     for act in (lambda: inturn.open(tables.address), tables.look):
-        with pytest.raises(StoreMismatch, match="written by a newer inturn: its format is 39"):
+        with pytest.raises(StoreMismatch, match="written by a newer inturn: its format is 40"):
             act()
 
 
@@ -163,20 +163,20 @@ def test_a_file_of_a_newer_format_is_written_by_nobody_older(tables: Tables) -> 
 def test_a_server_that_does_not_know_a_step_that_changes_things_stops(tables: Tables) -> None:
     with inturn.open(tables.address) as old:
         queue = old.queue("q")
-        tables.knows({39: ADDING, 40: BREAKING})
+        tables.knows({40: ADDING, 41: BREAKING})
         inturn.open(tables.address).close()
-        tables.knows({39: ADDING})
-        with pytest.raises(StoreMismatch, match="needs a version that knows format 40; this one knows 39"):
+        tables.knows({40: ADDING})
+        with pytest.raises(StoreMismatch, match="needs a version that knows format 41; this one knows 40"):
             queue.send("lost")
     for act in (lambda: inturn.open(tables.address), tables.look):
-        with pytest.raises(StoreMismatch, match="its format is 40, which needs a version that knows format 40"):
+        with pytest.raises(StoreMismatch, match="its format is 41, which needs a version that knows format 41"):
             act()
 
 
 def test_reads_alone_run_no_step(tables: Tables) -> None:
     inturn.open(tables.address).close()
     tables.look()
-    tables.knows({39: ADDING})
+    tables.knows({40: ADDING})
     with pytest.raises(StoreMismatch, match=r"was written by an older inturn.*; migrate it with inturn\.open"):
         tables.look()
     assert tables.version() == FIRST
@@ -204,10 +204,10 @@ def test_a_step_that_deadlocks_with_a_transaction_is_run_again(tables: Tables, d
         if nextval('tries') <= {deadlocks} then raise exception 'deadlock' using errcode = 'deadlock_detected'; end if;
     end $$;
     """
-    tables.knows({39: ADDING + deadlock})
+    tables.knows({40: ADDING + deadlock})
     if deadlocks < limits.MIGRATION_TRIES:
         inturn.open(tables.address).close()
-        assert (tables.version(), tables.run("select number from inturn_later")) == (39, [(1,)])
+        assert (tables.version(), tables.run("select number from inturn_later")) == (40, [(1,)])
         return
     with pytest.raises(StoreError, match=f"gave up after {limits.MIGRATION_TRIES} attempts"):
         inturn.open(tables.address)

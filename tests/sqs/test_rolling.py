@@ -34,7 +34,7 @@ alter table inturn_hold add column because text;
 create table inturn_next (queue bigint primary key);
 """
 BREAKING = """\
--- readable_from: 40
+-- readable_from: 41
 alter table inturn_queue rename column settings to said;
 """
 
@@ -75,7 +75,7 @@ def waits(url: str) -> bool:
 
 def test_servers_are_replaced_one_by_one_under_load(postgres: Postgres, tmp_path: Path) -> None:
     url = f"{postgres.url}&{postgres.schema()}"
-    later = newer(tmp_path, 39, ADDING)
+    later = newer(tmp_path, 40, ADDING)
     with ExitStack() as stack:
         servers = [Server(url, tmp_path, name, bounds={}) for name in ("one", "two")]
         for each in servers:
@@ -89,7 +89,7 @@ def test_servers_are_replaced_one_by_one_under_load(postgres: Postgres, tmp_path
                 assert each.stop() == 0
                 each.start(PYTHONPATH=later).up()
             time.sleep(0.5)
-            assert version(url) == (39,) != before
+            assert version(url) == (40,) != before
             assert servers[0].stop() == 0
             servers[0].start().up()  # and back: the older one goes on with what the newer has made of it
             time.sleep(0.5)
@@ -113,7 +113,7 @@ def test_who_is_too_old_is_told_and_does_nothing_more(
         queue = old.start().up().make()
         send = {"QueueUrl": queue, "MessageGroupId": "g"}
         old.client().send_message(**send, MessageBody="kept", MessageDeduplicationId="1")
-        later = newer(tmp_path, 40, BREAKING)
+        later = newer(tmp_path, 41, BREAKING)
         statements = tmp_path / "version40" / "inturn" / "store" / "postgres" / "queue.sql"
         text = re.sub(r"\bsettings\b", "said", statements.read_text())
         statements.write_text(text)
@@ -123,7 +123,7 @@ def test_who_is_too_old_is_told_and_does_nothing_more(
             new.start(PYTHONPATH=later)
             until(lambda: waits(url), "it changes the tables under an open transaction")
         new.up()
-        assert version(url) == (40, 40)
+        assert version(url) == (41, 41)
         with pytest.raises(StoreMismatch, match="update inturn"):
             mine.queue("orders.fifo", create=False)
         with pytest.raises(ClientError) as told:
@@ -136,7 +136,7 @@ def test_who_is_too_old_is_told_and_does_nothing_more(
         assert "update inturn" in old.log.read_text()
         messages = new.client().receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
         assert [each["Body"] for each in messages] == ["kept"]
-        with pytest.raises(StoreMismatch, match="which needs a version that knows format 40"):
+        with pytest.raises(StoreMismatch, match="which needs a version that knows format 41"):
             inturn.open(url)
 
 

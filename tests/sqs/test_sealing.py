@@ -61,7 +61,7 @@ def change(url: str, statement: str, *values: object) -> None:
     """Write to the table of keys, past inturn, so that servers see it."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statement.encode(), values)
-        connection.execute("update inturn_meta set value = value + 1 where name = 'facts'")
+        connection.execute("update inturn_meta set value = value + 1 where name = 'server_values'")
 
 
 # --- sealing itself ---
@@ -243,7 +243,10 @@ def test_a_row_that_was_changed_is_refused_and_the_others_stay(
         save_key(databases[0], key, sealing(ONE))
 
     def use(one: Endpoint) -> None:
-        copy = "update inturn_fact set value = (select value from inturn_fact where name = 'key/shop') where name = %s"
+        copy = (
+            "update inturn_server_value set value = (select value from inturn_server_value where name = 'key/shop')"
+            " where name = %s"
+        )
         change(postgres_url, copy, "key/other")
         until(lambda: "requests with access key other are refused" in caplog.text)
         assert "belongs to another key" in caplog.text

@@ -117,7 +117,7 @@ def test_a_key_that_is_none_is_told_and_the_others_stay(databases: list[Database
         databases[1].writer.run(Ask("", keep))
 
     during(databases[:1], [Config(server=PORT, keys=(SHOP,))], use)
-    with pytest.raises(InputError, match="'key/odd' in table inturn_fact is not a valid access key"):
+    with pytest.raises(InputError, match="'key/odd' in table inturn_server_value is not a valid access key"):
         during(databases[:1], [Config(server=PORT)], lambda _: None)
 
 

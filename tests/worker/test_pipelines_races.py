@@ -128,7 +128,9 @@ def test_an_output_is_never_forgotten_however_three_transactions_come_together(p
         with store.transaction():
             machines.claim()
         with store.transaction():
-            left = store.execute("select (select count(*) from inturn_outbox), (select count(*) from inturn_posted)")
+            left = store.execute(
+                "select (select count(*) from inturn_outbox), (select count(*) from inturn_outbox_note)"
+            )
             assert left.fetchall() == [(0, 0)]
 
 

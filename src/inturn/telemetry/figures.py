@@ -74,7 +74,7 @@ class PipelineFigures(NamedTuple):
         standing: Iterable[tuple[str, int, int, int | None]],
         outbox: tuple[int, int | None, int],
     ) -> Self:
-        """Return the figures at a time; the rows are those of the statements ``standing`` and ``outbox_figures``."""
+        """Return the figures at a time; the rows are of ``group_status_counts`` and ``outbox_metrics``."""
         rows = list(standing)
         oldest_us = min((each[3] for each in rows if each[3] is not None), default=now_ms * 1000)
         outputs, made_ms, failing = outbox
@@ -121,7 +121,7 @@ class SourceFigures(NamedTuple):
 
     @classmethod
     def from_row(cls, now_ms: int, row: Sequence[Any]) -> Self:
-        """Return the figures at a time; the row is that of the statement ``source_figures``."""
+        """Return the figures at a time; the row is that of the statement ``source_metrics``."""
         source, partition, *counts, received, rejected, dropped, moved, lag, oldest_ms, moved_ms = row
         partitions = dict(zip(("read", "unread", "finished", "paused", "refused"), counts, strict=True))
         age_s = 0.0 if lag == 0 else None  # `oldest_ms` covers the partitions that may have unread records

@@ -56,7 +56,7 @@ NOTED = {
 """What notes every output that is committed, in SQLite and in PostgreSQL."""
 SOUND = {
     False: "select * from pragma_integrity_check",
-    True: "select coalesce((select min(grp) from inturn_outbox), (select min(grp) from inturn_posted), 'ok')",
+    True: "select coalesce((select min(grp) from inturn_outbox), (select min(grp) from inturn_outbox_note), 'ok')",
 }
 
 
@@ -130,7 +130,7 @@ def main(directory: Path, kills: int, seed: int, target: str) -> None:
                     "left": tx.execute("select count(*) from inturn_output").fetchone()[0],
                     "told": [json.loads(line) for line in (directory / "told.log").read_text().splitlines()],
                     "counts": counts,
-                    "held": tx.execute("select grp, turn from inturn_held order by grp, turn").fetchall(),
+                    "held": tx.execute("select grp, position from inturn_held order by grp, position").fetchall(),
                     "states": {
                         group: (status, state.hex())
                         for group, status, state in tx.execute("select grp, status, state from inturn_group")

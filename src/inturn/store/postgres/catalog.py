@@ -12,11 +12,11 @@ from inturn.store.postgres.migrate import check
 from inturn.store.postgres.statements import PostgresStatements, Wire
 
 _REMOVALS: Final = (
-    "remove_sessions",
-    "remove_states",
+    "remove_group_locks",
+    "remove_session_states",
     "remove_numbering",
-    "remove_touched",
-    "remove_desk",
+    "remove_rechecks",
+    "remove_receiver",
     "remove_incarnations",
     "remove_rates",
     "remove_revisions",
@@ -91,7 +91,7 @@ class PostgresCatalog(PostgresStatements):
 
     def counts(self, info: QueueInfo) -> tuple[int, int, int]:
         """Return the last sequence number, the number of pending messages and the last token."""
-        row = self._one("counts", info.number, limits.SEQUENCE_BITS)
+        row = self._one("queue_counts", info.number, limits.SEQUENCE_BITS)
         return row or (first_number(info.number), 0, 0)
 
     def _known(self, *values: Any) -> CachedQueueInfo:
@@ -126,15 +126,17 @@ class PostgresCatalog(PostgresStatements):
                 self._purge(info)
         if not info.settings.keeps_log:
             read_to = min(info.readers.values(), default=first_number(info.number + 1))
-            self._do("forget_read", first_number(info.number), read_to, limits.EXPIRE_AT_ONCE)  # receives go on
+            self._do(
+                "remove_read_messages", first_number(info.number), read_to, limits.EXPIRE_AT_ONCE
+            )  # receives go on
 
     def _add(self, info: QueueInfo, settings: str, readers: str) -> None:
-        (info.number,) = self._one("make_number")
+        (info.number,) = self._one("next_queue_number")
         first = first_number(info.number)
         try:
             self._do("add_queue", info.number, info.name, settings, readers, info.created_ms)
             self._do("add_numbering", info.number, first)
-            self._do("add_desk", info.number, first)
+            self._do("add_receiver", info.number, first)
             self.wire.flush()
         except UniqueViolation as error:
             raise RunAgain(f"another process has created queue {info.name!r} concurrently") from error
@@ -143,7 +145,7 @@ class PostgresCatalog(PostgresStatements):
     def _purge(self, info: QueueInfo) -> None:
         number, every = info.number, (first_number(info.number), first_number(info.number + 1))
         self._do("lock_numbering", number)
-        self._do("lock_desk", number)
+        self._do("lock_receiver", number)
         self._do("purge_messages", number, *every)
         for table in ("purge_ready", "purge_holds"):
             self._do(table, *every)

@@ -18,8 +18,8 @@ _TABLES: Final = (
     "inturn_output",
     "inturn_rejected",
     "inturn_decision",
-    "inturn_session",
-    "inturn_state",
+    "inturn_group_lock",
+    "inturn_session_state",
     "inturn_source_rejection",
     "inturn_source_moved",
 )

@@ -31,10 +31,10 @@ class PostgresFutureSpans(PostgresStatements):
             self._do("end_holds_at", *map(list, zip(*holds, strict=True)))
         for span, since_ms, until_ms in over:
             if span.kind == "lock":
-                self._do("end_lock_at", until_ms, since_ms, *span[1:])
+                self._do("end_group_lock_at", until_ms, since_ms, *span[1:])
 
     def _later(self, now_ms: int) -> list[Span]:
-        rows = self._all("begun_later", now_ms, limits.NOTED_SPANS)
+        rows = self._all("spans_begun_after", now_ms, limits.NOTED_SPANS)
         return [
             Span("lock", queue, grp, *span) if kind else Span("hold", queue, number, *span)
             for kind, queue, number, grp, *span in rows

@@ -45,23 +45,23 @@ class PostgresGroupLocks(PostgresStatements):
     def renew(self, queue: int, group: str, lock: GroupLock) -> None:
         """Write a lock with a new end, and set the leases under it to the same end."""
         self.save(queue, group, lock)
-        self._do("keep_leases", queue, group, lock.token, lock.until_ms, lock.since_ms)
+        self._do("extend_session_holds", queue, group, lock.token, lock.until_ms, lock.since_ms)
 
     def end_locks(self, queue: int, due_ms: int, now_ms: int) -> Sequence[tuple[int, str]]:
         """Remove expired locks, none of which ended before ``due_ms``; return their deadlines and groups."""
-        rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE, due_ms)
+        rows = self._all("expired_group_locks", queue, now_ms, limits.EXPIRE_AT_ONCE, due_ms)
         for group, *lock in rows:
             self.save(queue, group, sessions.unlocked(GroupLock._make(lock)))
         return [(until_ms, group) for group, _, until_ms, *_ in rows]
 
     def state(self, queue: int, group: str) -> bytes | None:
         """Return the session state of the group."""
-        row = self._one("state", queue, group)
+        row = self._one("session_state", queue, group)
         return row[0] if row else None
 
     def set_state(self, queue: int, group: str, state: bytes | None) -> None:
         """Write the session state of the group."""
         if state is None:
-            self._do("remove_state", queue, group)
+            self._do("remove_session_state", queue, group)
         else:
-            self._do("set_state", queue, group, state)
+            self._do("set_session_state", queue, group, state)

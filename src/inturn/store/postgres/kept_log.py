@@ -37,7 +37,7 @@ class PostgresKeptLog(SqlKeptLog):
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove acknowledged messages, wherever they are in a log."""
-        self._wire.do("remove_done", list(numbers))
+        self._wire.do("remove_acknowledged", list(numbers))
 
     @override
     def _first(self, name: str, *values: Any) -> Any:
@@ -53,5 +53,5 @@ class PostgresKeptLog(SqlKeptLog):
 
     @override
     def _remove_messages(self, queue: QueueInfo, gone: Sequence[tuple[int, str | None]]) -> None:
-        self._wire.do("remove_done", [number for number, _ in gone])
+        self._wire.do("remove_acknowledged", [number for number, _ in gone])
         self._wire.do("remove_log_blocks", queue.number, gone[-1][0])

@@ -82,7 +82,7 @@ class PostgresKeys(PostgresStatements):
             self._do("remove_key", *at)
         else:
             self._do("save_key", *at, written_record(after), after.until_ms)
-        self._do("clear_keys", now_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
+        self._do("remove_expired_keys", now_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
 
 
 def _record(row: tuple[str | None] | None, space: str, key: str) -> KeyRecord | None:

@@ -24,7 +24,7 @@ select setval('inturn_key_token', greatest(nextval('inturn_key_token'), $1));
 -- name: save_key
 update inturn_key set record = $3, until_ms = $4 where space = $1 and key = $2;
 
--- name: clear_keys
+-- name: remove_expired_keys
 delete from inturn_key where ctid = any(array(
     select ctid from inturn_key where until_ms <= $1 order by until_ms limit $2 for update skip locked
 ));

@@ -45,7 +45,7 @@ class PostgresLog(SqlLog):
 
     def identity(self) -> str:
         """Return a text that identifies these tables and this queue."""
-        return f"{self._one('channel')[0]} {self.info().created_ms}"
+        return f"{self._one('notify_channel')[0]} {self.info().created_ms}"
 
     def rows(self, after: int, up_to: int) -> Sequence[LogRow]:
         """Return the messages after a sequence number and up to another: one batch at most, and at least one if any.

@@ -12,6 +12,7 @@ from inturn.store.postgres.incarnations import PostgresIncarnations
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
 from inturn.store.postgres.statements import PostgresStatements
 from inturn.store.sql.dead_letters import tell_dead_letter
+from inturn.store.sql.statements import MessageStatus
 
 Row: TypeAlias = Sequence[Any]
 Held: TypeAlias = tuple[int, str | None, DeliveryState | None]
@@ -62,14 +63,14 @@ class PostgresMessages(PostgresStatements):
             self._do("set_holds", queue.number, *map(list, zip(*rows, strict=True)))
 
     def leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
-        """Remove messages that are done and have no hold; mark those that the log keeps as done."""
+        """Remove messages that are done and have no hold; mark those that the log keeps as acknowledged."""
         kept: list[int] = []
         if queue.readers or queue.settings.keeps_log:
             read_to = queue.removed_to
             kept = [number for number in numbers if number > read_to]
             numbers = [number for number in numbers if number <= read_to]
         if kept:
-            self._do("set_done", kept, 1)
+            self._do("set_status", kept, MessageStatus.ACKNOWLEDGED)
         if numbers:
             self._do("remove_messages", list(numbers))
 
@@ -111,7 +112,7 @@ class PostgresMessages(PostgresStatements):
             self._do("move_back", to.number, now_ms, queue.name, *_columns(back))
             places = [(move.origin or move.number, move.group) for move in back if move.group is not None]
             if places:
-                self._do("not_first", to.number, *map(list, zip(*places, strict=True)))
+                self._do("remove_ready_successors", to.number, *map(list, zip(*places, strict=True)))
         self._do("remove_holds", numbers)
         self.leave(queue, numbers)
         self._locks.note(queue, [Note(move.group, gone=1) for move in moves])

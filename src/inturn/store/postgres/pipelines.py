@@ -4,10 +4,10 @@ Workers on several machines seldom wait for each other. A worker that writes the
 their groups. Counts are added to one of several rows. Outputs are numbered by a sequence: in order within a group,
 roughly in order between groups, and with gaps.
 
-A worker that produces outputs writes a note to `inturn_posted`, and does not touch the outbox, which only deliveries
-use. A claim of outputs, the last step of a worker's transaction, draws the notes first. A note about a group with a row
-in the outbox is removed only by a transaction that has locked that row. The row is removed only by a transaction that
-sees no output of the group. So a group with an output always has a note or a row.
+A worker that produces outputs writes a note to `inturn_outbox_note`, and does not touch the outbox, which only
+deliveries use. A claim of outputs, the last step of a worker's transaction, applies the notes first. A note about a
+group with a row in the outbox is removed only by a transaction that has locked that row. The row is removed only by a
+transaction that sees no output of the group. So a group with an output always has a note or a row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,20 +38,23 @@ from inturn.store.sql.pipelines import Row, SqlPipelines
 _OUTPUTS: Final = "outputs"
 """The kind of count for outputs; messages are counted under other names."""
 _ENCODED: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
-    **dict.fromkeys(("lines", "lines_after", "parked_lines", "briefs", "due_groups"), ((0,), ())),
-    **dict.fromkeys(("held_of", "held_turns", "held_ids", "held_from"), ((3,), ())),
-    **dict.fromkeys(("decisions", "decisions_of", "decided_of"), ((1,), (3,))),
-    **dict.fromkeys(("outgoing", "failing"), ((0,), (3,))),
+    **dict.fromkeys(
+        ("group_records", "group_records_after", "parked_group_records", "parked_group_summaries", "due_groups"),
+        ((0,), ()),
+    ),
+    **dict.fromkeys(("held_messages", "held_at_positions", "held_with_ids", "held_from"), ((3,), ())),
+    **dict.fromkeys(("new_decisions", "new_group_decisions", "latest_group_decisions"), ((1,), (3,))),
+    **dict.fromkeys(("group_deliveries", "failing_deliveries"), ((0,), (3,))),
     "pipelines": ((), (0,)),
     "verdicts": ((), (1,)),
-    "decided_groups": ((1,), ()),
-    "heads": ((0, 4), ()),
-    "held_longest": ((4,), ()),
+    "decision_groups": ((1,), ()),
+    "held_heads": ((0, 4), ()),
+    "longest_held": ((4,), ()),
     "rejections": ((), (1, 3, 4)),
-    "rejections_of": ((), (0, 2, 3)),
-    **dict.fromkeys(("outputs", "outputs_of"), ((1,), (4,))),
+    "latest_group_rejections": ((), (0, 2, 3)),
+    **dict.fromkeys(("outputs", "latest_group_outputs"), ((1,), (4,))),
     "claim": ((6,), (9,)),
-    **dict.fromkeys(("begun", "begin_free_turns"), ((0,), ())),
+    **dict.fromkeys(("begun_tasks", "begin_free_tasks"), ((0,), ())),
 }
 """The columns of each statement's result that contain names, see names.py, and those with other encoded texts."""
 
@@ -153,19 +156,19 @@ class PostgresPipelines(SqlPipelines):
         if made:
             now[_OUTPUTS, ""] = before.get((_OUTPUTS, ""), 0) + made
         more = {at: count - before.get(at, 0) for at, count in now.items()}
-        self._write("tally", [(info.number, *at, count) for at, count in more.items() if count])
+        self._write("add_pipeline_counts", [(info.number, *at, count) for at, count in more.items() if count])
         if isinstance(info, CountedPipelineInfo):
             info.seen = deepcopy(info.counts)
 
     @override
     def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
         groups = [self._key(group) for group in begun]
-        rows = self._read("begin_free_turns", pipeline, groups, [*begun.values()], [until_ms] * len(groups))
+        rows = self._read("begin_free_tasks", pipeline, groups, [*begun.values()], [until_ms] * len(groups))
         return [group for (group,) in rows]
 
     @override
     def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
-        return {group: HeldMessage._make(row) for group, *row in self._read("heads", pipeline, self._keys(groups))}
+        return {group: HeldMessage._make(row) for group, *row in self._read("held_heads", pipeline, self._keys(groups))}
 
     @override
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
@@ -179,12 +182,12 @@ class PostgresPipelines(SqlPipelines):
         Raises:
             RunAgain: if another process has created a group at the same time.
         """
-        self._write("save_lines", [row for row in rows if row[2] > 1])
+        self._write("save_group_records", [row for row in rows if row[2] > 1])
         new = [row for row in rows if row[2] == 1]
         if not new:
             return
         (pipeline, *_), *columns = zip(*new, strict=True)
-        if len(self._read("add_lines", pipeline, *map(list, columns))) < len(new):
+        if len(self._read("add_group_records", pipeline, *map(list, columns))) < len(new):
             raise RunAgain("another process has created a group concurrently")
 
     @override
@@ -202,7 +205,7 @@ class PostgresPipelines(SqlPipelines):
 
     @override
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
-        self._do("draw_posted", info.number, limits.OUTBOX_NOTES)
+        self._do("apply_outbox_notes", info.number, limits.OUTBOX_NOTES)
         rows = self._read("claim", info.number, now_ms, groups, outputs, until_ms)
         claims, empty = [], []
         for (group, token, attempts, lapses, is_alone), part in groupby(rows, lambda row: row[:5]):
@@ -212,16 +215,16 @@ class PostgresPipelines(SqlPipelines):
             else:
                 empty.append(group)
         if empty:
-            self._do("posted", info.number, empty)
+            self._do("remove_from_outbox", info.number, empty)
         return claims
 
     @override
     def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
         group, gone = self._key(claim.group), [each.number for each in claim.outputs[:count]]
         error = None if error is None else written(error)
-        is_ours = bool(self._read("delivered", pipeline, group, claim.token, until_ms, count, error, gone))
+        is_ours = bool(self._read("end_delivery", pipeline, group, claim.token, until_ms, count, error, gone))
         if is_ours:
-            self._do("posted", pipeline, [group])
+            self._do("remove_from_outbox", pipeline, [group])
         return is_ours
 
 

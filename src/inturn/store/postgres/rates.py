@@ -23,4 +23,4 @@ class PostgresRates(PostgresStatements):
     def save(self, queue: QueueInfo, points: Mapping[str, int], now_us: int) -> None:
         """Write points; forget a few that have passed, which are as good as none."""
         self._do("save_rates", queue.number, list(points), list(points.values()))
-        self._do("forget_rates", queue.number, now_us - limits.CLOCK_SLACK_MS * 1000, limits.RATES_AT_ONCE)
+        self._do("remove_expired_rates", queue.number, now_us - limits.CLOCK_SLACK_MS * 1000, limits.RATES_AT_ONCE)

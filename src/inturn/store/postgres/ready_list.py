@@ -1,7 +1,7 @@
 """The list of groups that can be received: the table `inturn_ready` has their heads.
 
 Only the holder of the receiver lock changes it; receiver_lock.py describes the locks. A send does not change it: the
-holder *lists* new messages from the log. The holder draws the notes of settlements, and *refreshes* their groups in the
+holder *lists* new messages from the log. The holder takes the notes of settlements, and *refreshes* their groups in the
 order of the notes. core/queue/ready_groups.py defines their places in the ready queue.
 """
 
@@ -19,6 +19,7 @@ from inturn.store.postgres.messages import Held, PostgresMessages, Row
 from inturn.store.postgres.producers import PostgresProducers
 from inturn.store.postgres.receiver_lock import ReceiverLock, ReceiverLocks, Touch
 from inturn.store.postgres.statements import PostgresStatements, QueuedStatement
+from inturn.store.sql.statements import MessageStatus
 
 
 @dataclass(eq=False)
@@ -51,7 +52,7 @@ class ReadyList(PostgresStatements):
         """
         self._locks.take(queue)
         is_known = queue.number in self._drawn  # if not, the transaction ids may be from another server
-        rows = self._all("draw", queue.number, first_number(queue.number + 1), is_known)
+        rows = self._all("take_rechecks", queue.number, first_number(queue.number + 1), is_known)
         if not rows:
             raise self._catalog.removed(queue)
         version, tokens, gone, listed, floor, ready_from, ran_out, due_ms, has_back, is_at_end = rows[0][:10]
@@ -86,7 +87,7 @@ class ReadyList(PostgresStatements):
         if queue.number not in self._idle or self._locks.has(queue):
             return False
         retired_ms = delivery.retired_ms(queue.settings, now_ms)
-        found = self._one("is_anything", queue.number, first_number(queue.number + 1), now_ms, retired_ms)
+        found = self._one("has_work", queue.number, first_number(queue.number + 1), now_ms, retired_ms)
         if found is not None and not found[0]:
             return True
         self._idle.discard(queue.number)
@@ -104,15 +105,15 @@ class ReadyList(PostgresStatements):
             is_in_order = queue.settings.priority_lead is None
             line = (lock.line if is_in_order else None) or (None, None, None)
             has_ended = lock.has_ended and is_in_order
-            self._do("keep_desk", queue.number, *lock.row, *lock.drawn, lock.version, *line, has_ended)
+            self._do("save_receiver", queue.number, *lock.row, *lock.drawn, lock.version, *line, has_ended)
 
     def list_later(self, queue: QueueInfo, lock: ReceiverLock, count: int) -> QueuedStatement:
         """Queue the listing of the next messages of the log; :meth:`see_listed` takes its result."""
         asked = queue.number, first_number(queue.number + 1), count, lock.floor, lock.version
         lead = queue.settings.priority_lead
         if lead is None:
-            return self._do("list", *asked)
-        return self._do("list_by_priority", *asked, first_number(queue.number), lead)
+            return self._do("list_ready", *asked)
+        return self._do("list_ready_by_priority", *asked, first_number(queue.number), lead)
 
     def see_listed(self, lock: ReceiverLock, listing: QueuedStatement, count: int) -> None:
         """Record the result of a listing."""
@@ -130,9 +131,9 @@ class ReadyList(PostgresStatements):
             groups = [each.group for each in touched.values() if each.group is not None]
             numbers = [each.number for each in touched.values() if each.number is not None]
             if groups:
-                self._do("refresh_fresh", queue.number, groups, lock.floor, lock.version)
+                self._do("refresh_unplaced", queue.number, groups, lock.floor, lock.version)
             if numbers:
-                self._do("refresh_fresh_singles", queue.number, numbers, lock.version)
+                self._do("refresh_unplaced_ungrouped", queue.number, numbers, lock.version)
         elif touched:
             groups, numbers, places, _ = map(list, zip(*touched.values(), strict=True))
             asked = queue.number, groups, numbers, places, lock.floor, lock.version
@@ -148,7 +149,7 @@ class ReadyList(PostgresStatements):
         """Set the priority of a group, and its place if it is ready and was not nacked."""
         lock = self.open(queue, now_ms)
         group = self._producers.save_priority(queue, group, priority)
-        taken = self._one("take_off", queue.number, group, lock.floor)
+        taken = self._one("remove_ready_head", queue.number, group, lock.floor)
         if taken:
             lock.lead = max(lock.lead, ready_groups.lead_of(priority, queue.settings))
             lock.touch(None, group)
@@ -159,7 +160,7 @@ class ReadyList(PostgresStatements):
         """Record in the lock that a message of the queue was nacked."""
         if not lock.has_back:
             lock.has_back = lock.is_changed = True
-            self._do("mark_back", queue.number, lock.version, first_number(queue.number))
+            self._do("mark_first_requeue", queue.number, lock.version, first_number(queue.number))
 
     def _tidy(self, queue: QueueInfo, lock: ReceiverLock, now_ms: int) -> None:
         """End expired holds and locks, remove messages past their retention, and list groups that are free now."""
@@ -167,7 +168,7 @@ class ReadyList(PostgresStatements):
         if lock.due_ms is not None and lock.due_ms <= now_ms:
             ended = self._group_locks.end_locks(queue.number, lock.due_ms, now_ms)
             over = [(until_ms, 0, group) for until_ms, group in ended]
-            rows = self._all("over", queue.number, lock.floor, now_ms, limits.EXPIRE_AT_ONCE, lock.due_ms)
+            rows = self._all("expired_holds", queue.number, lock.floor, now_ms, limits.EXPIRE_AT_ONCE, lock.due_ms)
             self._end_holds(queue, rows, now_ms)
             if any(attempts for _, _, _, _, attempts, *_ in rows):
                 self.mark_back(queue, lock)
@@ -190,8 +191,10 @@ class ReadyList(PostgresStatements):
         if retired_ms is None or lock.oldest_ms is None or lock.oldest_ms > retired_ms:  # the usual case
             return
         end = first_number(queue.number + 1)
-        for number, group, done in self._all("retire", lock.floor, end, limits.EXPIRE_AT_ONCE, retired_ms):
-            lock.gone += done != 1
+        for number, group, status in self._all(
+            "remove_expired_messages", lock.floor, end, limits.EXPIRE_AT_ONCE, retired_ms
+        ):
+            lock.gone += status != MessageStatus.ACKNOWLEDGED
             lock.touch(number, group)
 
 

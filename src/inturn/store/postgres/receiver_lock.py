@@ -4,11 +4,11 @@ Each queue has two rows that one transaction at a time locks, until it ends:
 
 - A transaction that sends, or moves messages in, locks the *numbering* row. So numbers become visible in order and
   without gaps.
-- A transaction that receives, or by which a user changes which groups can be received, locks the *desk* row: it has the
-  receiver lock.
+- A transaction that receives, or by which a user changes which groups can be received, locks the *receiver* row: it has
+  the receiver lock.
 
 So a slow sender does not block receivers, nor a slow receiver senders. A settlement locks only the holds of its
-messages. It writes notes to `inturn_touched`, which the next holder of the receiver lock *draws*.
+messages. It writes notes to `inturn_recheck`, which the next holder of the receiver lock takes.
 
 The holder never waits for a settlement. It ends an expired hold only if no settlement has it locked. Until then the
 hold keeps its group closed, even after its deadline.
@@ -47,7 +47,7 @@ class Touch(NamedTuple):
 
 @dataclass
 class ReceiverLock:
-    """The locked desk row of a queue; see 0001.sql."""
+    """The locked row of a queue in `inturn_receiver`; see schema.sql."""
 
     tokens: int
     gone: int
@@ -58,7 +58,7 @@ class ReceiverLock:
     due_ms: int | None
     oldest_ms: int | None  # when the first stored message was sent
     drawn: tuple[int, list[int]]  # notes were drawn of transactions below a number, except unfinished ones
-    version: int  # of the row, by which it is found; `keep_desk` increments it
+    version: int  # of the row, by which it is found; `save_receiver` increments it
     kept: tuple[Any, ...]  # the row's values in the database
     ready_kept: int  # `ready_from` in the database
     has_back: bool  # whether any message of the queue was ever nacked; if not, simpler statements suffice
@@ -77,7 +77,7 @@ class ReceiverLock:
         return self.tokens, self.gone, self.floor, self.ready_from, self.ran_out, self.due_ms
 
     def is_due(self, until_ms: int) -> None:
-        """Set the due time of the desk to this deadline if it is earlier."""
+        """Set the due time of the row to this deadline if it is earlier."""
         self.due_ms = until_ms if self.due_ms is None else min(self.due_ms, until_ms)
 
     def passed(self, place: InLine, *, is_left: bool) -> None:
@@ -140,13 +140,13 @@ class ReceiverLocks(PostgresStatements):
         self._taken.clear()
 
     def take(self, queue: QueueInfo) -> None:
-        """Lock the desk until the transaction ends."""
+        """Lock the receiver row until the transaction ends."""
         if queue.number not in self._taken:
             self._taken.add(queue.number)
-            self._do("lock_desk", queue.number)
+            self._do("lock_receiver", queue.number)
 
     def has(self, queue: QueueInfo) -> bool:
-        """Return whether this transaction has locked the desk."""
+        """Return whether this transaction has locked the receiver row."""
         return queue.number in self._taken
 
     def note(self, queue: QueueInfo, notes: Iterable[Note]) -> None:
@@ -156,9 +156,9 @@ class ReceiverLocks(PostgresStatements):
             return
         self.news.add(queue.number)
         if any(each.back_ms is not None for each in rows):
-            self._do("touch_back", queue.number, *map(list, zip(*rows, strict=True)))
+            self._do("add_returned_rechecks", queue.number, *map(list, zip(*rows, strict=True)))
         else:
-            self._do("touch", queue.number, *map(list, zip(*[each[:4] for each in rows], strict=True)))
+            self._do("add_rechecks", queue.number, *map(list, zip(*[each[:4] for each in rows], strict=True)))
 
     def notify(self, channel: str) -> None:
         """Notify other processes of the queues in which they may find messages."""

@@ -117,9 +117,9 @@ class PostgresReceives(PostgresStatements):
         while True:
             asked = queue.number, begin, end, count, most, count, lock.version
             if lock.has_back:
-                rows = self._all("next", *asked, *(after or (None, None, None)))
+                rows = self._all("next_heads", *asked, *(after or (None, None, None)))
             else:
-                rows = self._all("next_fresh", *asked)
+                rows = self._all("next_heads_unplaced", *asked)
             if listing is not None:
                 self._ready.see_listed(lock, listing, chunk)
                 listing = None
@@ -261,11 +261,11 @@ class PostgresReceives(PostgresStatements):
 
     def _write(self, queue: QueueInfo, leases: _Leases, now_ms: int) -> None:
         if leases.fresh:
-            self._do("lease", queue.number, now_ms, *map(list, zip(*leases.fresh, strict=True)))
+            self._do("add_holds", queue.number, now_ms, *map(list, zip(*leases.fresh, strict=True)))
         if leases.again:
             self._messages.set_holds(queue, leases.again)
         if leases.heads:
-            self._do("not_ready", leases.heads)
+            self._do("remove_ready", leases.heads)
 
 
 def _is_of_one(want: ReceiveRequest) -> bool:

@@ -11,7 +11,7 @@
 
 -- Numbers of the whole database, by name: its format (version), the format that a server must know to use it
 -- (readable_from), the number of changes of queues (catalog), the number of queues created (queues), the number of
--- changes of inturn_fact (facts), the time of the last write by a server (written_ms).
+-- changes of inturn_server_value (server_values), the time of the last write by a server (written_ms).
 create table inturn_meta (name text primary key, value bigint) with (fillfactor = 50);
 insert into inturn_meta (name, value) values ('catalog', 1), ('queues', 0);
 -- The identity of the database: random, created with it, and kept by dumps; message ids and receipt handles contain it.
@@ -45,10 +45,10 @@ create table inturn_numbering (
 
 -- The incarnation in which each number of a queue was assigned; see core/queue/incarnation.py.
 create table inturn_incarnation (
-    queue   bigint not null,
-    after   bigint not null, -- the last sequence number before it
-    id      text   collate "C" not null,
-    made_ms bigint not null,
+    queue      bigint not null,
+    after      bigint not null, -- the last sequence number before it
+    id         text   collate "C" not null,
+    created_ms bigint not null,
     primary key (queue, after)
 );
 
@@ -59,7 +59,7 @@ create table inturn_rate (
     next_us bigint not null,
     primary key (queue, grp)
 );
-create index inturn_rate_over on inturn_rate (queue, next_us);
+create index inturn_rate_due on inturn_rate (queue, next_us);
 
 -- --- Producers; see core/queue: deduplication.py, numbering.py, writers.py and ready_groups.py ---
 
@@ -119,39 +119,39 @@ create table inturn_message (
     origin          bigint,            -- the sequence number that it was first sent with, if it was moved
     came_from       text,              -- the queue that it was moved from
     note            text,              -- why it was moved
-    done            smallint not null default 0 -- 1: acknowledged, and kept for readers; 2: deferred
+    status          smallint not null default 0 -- 1: acknowledged, and kept for readers; 2: deferred
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
 -- The pending messages of a group: no other index is used for these, whatever the size of the table; see queue.sql.
-create index inturn_pending_place on inturn_message (queue, grp, (sequence_number + 0)) where done = 0;
-create index inturn_done on inturn_message (sequence_number) where done = 1;
-create index inturn_log_group on inturn_message (queue, grp, sequence_number) where done = 1;
-create index inturn_deferred on inturn_message (queue, sequence_number) where done = 2;
-create index inturn_deferred_group on inturn_message (queue, grp, sequence_number) where done = 2;
+create index inturn_pending_place on inturn_message (queue, grp, (sequence_number + 0)) where status = 0;
+create index inturn_acknowledged on inturn_message (sequence_number) where status = 1;
+create index inturn_log_group on inturn_message (queue, grp, sequence_number) where status = 1;
+create index inturn_deferred on inturn_message (queue, sequence_number) where status = 2;
+create index inturn_deferred_group on inturn_message (queue, grp, sequence_number) where status = 2;
 
 -- --- Ready groups and the receiver lock; see core/queue/ready_groups.py and receiver_lock.py ---
 
 -- A transaction locks the row if it receives, or changes which groups can be received.
-create table inturn_desk (
-    queue       bigint  not null,
-    version     bigint  not null default 0, -- number of changes of the row
-    tokens      bigint  not null, -- the last fencing token
-    gone        bigint  not null, -- how many of the assigned numbers belong to no pending message
-    listed      bigint  not null, -- up to here it was checked which groups can be received
-    floor       bigint  not null, -- no message has a smaller number
-    ready_from  bigint  not null, -- no smaller number is in inturn_ready
-    ran_out     boolean not null, -- whether the last receive has read the whole log
-    due_ms      bigint,           -- no lease, delay or lock ends earlier
+create table inturn_receiver (
+    queue              bigint  not null,
+    version            bigint  not null default 0, -- number of changes of the row
+    last_token         bigint  not null, -- the last fencing token
+    removed_count      bigint  not null, -- how many of the assigned numbers belong to no pending message
+    listed_to          bigint  not null, -- up to here it was checked which groups can be received
+    messages_from      bigint  not null, -- no message has a smaller number
+    ready_from         bigint  not null, -- no smaller number is in inturn_ready
+    is_list_complete   boolean not null, -- whether the last receive has read the whole log
+    due_ms             bigint,           -- no lease, delay or lock ends earlier
     -- The last place of a group whose message was returned.
-    back_place  bigint  not null default 0,
-    back_turn   bigint  not null default 0,
+    last_requeue_place bigint  not null default 0,
+    last_requeue_rank  bigint  not null default 0,
     -- The place and the head after which all groups with a place are: null until a message is returned for the first
     -- time.
-    line_place  bigint,
-    line_turn   bigint,
-    line_number bigint,
-    drawn_to    bigint,   -- all rows of older transactions in inturn_touched were read,
-    drawn_but   bigint[], -- except for these transactions, which had not ended
+    ready_after_place  bigint,
+    ready_after_rank   bigint,
+    ready_after_number bigint,
+    seen_xid           bigint,   -- all rows of older transactions in inturn_recheck were read,
+    seen_except        bigint[], -- except for these transactions, which had not ended
     primary key (queue, version)
 ) with (fillfactor = 10);
 
@@ -162,27 +162,27 @@ create table inturn_ready (
     -- The place of a group whose message was returned, that became ready after such a group, or that has a priority;
     -- null: its sequence number.
     place           bigint,
-    turn            bigint not null default 0
+    rank            bigint not null default 0
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
-create index inturn_line on inturn_ready (place, turn, sequence_number) where place is not null;
+create index inturn_ready_place on inturn_ready (place, rank, sequence_number) where place is not null;
 
 -- Settled groups, or messages without a group, that the next holder of the receiver lock checks.
-create table inturn_touched (
-    queue  bigint not null,
-    grp    text   collate "C",
-    number bigint,
-    gone   bigint not null default 0, -- how many messages are no longer pending
-    due_ms bigint,                    -- when a message is to be checked
+create table inturn_recheck (
+    queue           bigint not null,
+    grp             text   collate "C",
+    sequence_number bigint,
+    removed_count   bigint not null default 0, -- how many messages are no longer pending
+    due_ms          bigint,                    -- when a message is to be checked
     -- The order of the settlements; for a message returned by a user, the time and the last sequence number at that
     -- time.
-    noted  bigint generated by default as identity,
-    at_ms  bigint,
-    place  bigint,
-    xact   bigint not null default pg_current_xact_id()::text::bigint -- the transaction that has added it
+    id              bigint generated by default as identity,
+    returned_ms     bigint,
+    place           bigint,
+    xid             bigint not null default pg_current_xact_id()::text::bigint -- the transaction that has added it
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
-create index inturn_touched_by on inturn_touched (queue, xact);
+create index inturn_recheck_xid on inturn_recheck (queue, xid);
 
 -- --- Receives and leases ---
 
@@ -218,7 +218,7 @@ create index inturn_attempt_due on inturn_attempt (until_ms);
 
 -- --- Groups: locks, parks and session states; see GroupLock in core/queue/sessions.py ---
 
-create table inturn_session (
+create table inturn_group_lock (
     queue     bigint not null,
     grp       text   collate "C" not null,
     token     bigint, -- of the lock; null: the group is not locked
@@ -228,12 +228,12 @@ create table inturn_session (
     parked_ms bigint,
     primary key (queue, grp)
 );
-create index inturn_session_due on inturn_session (queue, until_ms) where until_ms is not null;
-create index inturn_session_parked on inturn_session (queue, parked_ms, grp) where note is not null;
+create index inturn_group_lock_due on inturn_group_lock (queue, until_ms) where until_ms is not null;
+create index inturn_group_lock_parked on inturn_group_lock (queue, parked_ms, grp) where note is not null;
 
 -- The state that sessions store for a group. A writer takes a shared lock on the group's row above, so that the group
 -- lock can be renewed meanwhile, but not taken over.
-create table inturn_state (
+create table inturn_session_state (
     queue bigint not null,
     grp   text   collate "C" not null,
     state bytea  not null,
@@ -272,7 +272,7 @@ create table inturn_pipeline (
 
 -- Counts of messages by result, and of outputs: each count is the sum of several rows, so that concurrent transactions
 -- seldom wait for each other.
-create table inturn_tally (
+create table inturn_pipeline_count (
     pipeline bigint   not null,
     slot     smallint not null,
     kind     text     collate "C" not null,
@@ -291,7 +291,7 @@ create table inturn_group (
     held           bigint not null, -- number of held messages
     oldest_us      bigint,          -- since when the longest-waiting one is held
     due_us         bigint,          -- when the group no longer waits
-    begun          bigint not null default 0, -- turns that may have killed a process; see store/pipeline_store.py
+    begun_tasks    bigint not null default 0, -- tasks that may have killed a process; see store/pipeline_store.py
     begun_until_ms bigint not null default 0,
     primary key (pipeline, grp)
 ) with (fillfactor = 80);
@@ -302,18 +302,18 @@ create table inturn_held (
     pipeline bigint not null,
     grp      text   collate "C" not null,
     epoch    bigint not null,
-    turn     bigint not null,
-    tie      text   collate "C" not null, -- the order of messages of the same turn; see tie() in core/pipeline/order.py
+    position bigint not null,
+    tie      text   collate "C" not null, -- the order of messages of one position; see tie() in core/pipeline/order.py
     id       text   collate "C" not null,
     since_us bigint not null,
     digest   bytea  not null,
     content  text   not null, -- JSON
-    primary key (pipeline, grp, epoch, turn, tie, id)
+    primary key (pipeline, grp, epoch, position, tie, id)
 );
-create index inturn_held_turn on inturn_held (pipeline, grp, turn);
+create index inturn_held_position on inturn_held (pipeline, grp, position);
 create index inturn_held_id on inturn_held (pipeline, grp, id) where id <> '';
 -- Finds the longest-waiting message of a group with many held messages.
-create index inturn_held_since on inturn_held (pipeline, grp, since_us, epoch, turn, tie, id);
+create index inturn_held_since on inturn_held (pipeline, grp, since_us, epoch, position, tie, id);
 
 -- Marks of applied messages of groups with many messages, in addition to those in the group's record.
 create table inturn_mark (
@@ -321,7 +321,7 @@ create table inturn_mark (
     grp      text   collate "C" not null,
     mark     bytea  not null, -- identifies an applied message
     digest   bytea  not null, -- its first bytes
-    turn     bigint not null,
+    position bigint not null,
     primary key (pipeline, grp, mark)
 );
 
@@ -342,24 +342,24 @@ create index inturn_decision_group on inturn_decision (pipeline, grp); -- for th
 -- row.
 create sequence inturn_output_number;
 create table inturn_output (
-    pipeline  bigint not null,
-    number    bigint not null default nextval('inturn_output_number'),
-    grp       text   collate "C" not null,
-    epoch     bigint,
-    revision  bigint,
-    id        text,
-    at        bigint not null, -- index among the outputs of its message
-    effect_id text   not null,
-    output    text   not null, -- JSON
-    trace     text,            -- W3C traceparent
-    made_ms   bigint not null,
+    pipeline     bigint not null,
+    number       bigint not null default nextval('inturn_output_number'),
+    grp          text   collate "C" not null,
+    epoch        bigint,
+    revision     bigint,
+    id           text,
+    output_index bigint not null, -- index among the outputs of its message
+    effect_id    text   not null,
+    output       text   not null, -- JSON
+    trace        text,            -- W3C traceparent
+    created_ms   bigint not null,
     primary key (pipeline, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
 create index inturn_output_group on inturn_output (pipeline, grp, number);
 
 -- Groups with undelivered outputs. Only delivering transactions lock these rows; a transaction that produces outputs
--- adds a note to inturn_posted, and does not wait.
+-- adds a note to inturn_outbox_note, and does not wait.
 create sequence inturn_claim_token;
 create table inturn_outbox (
     pipeline  bigint not null,
@@ -378,15 +378,15 @@ create index inturn_outbox_failing on inturn_outbox (pipeline, grp) where attemp
 create index inturn_outbox_next on inturn_outbox ((pipeline + 0), until_ms);
 create index inturn_outbox_suspect on inturn_outbox ((pipeline + 0), until_ms) where token <> 0 or lapses > 1;
 
-create table inturn_posted (
-    pipeline bigint not null,
-    number   bigint generated always as identity,
-    grp      text   collate "C" not null,
-    at_ms    bigint not null,
+create table inturn_outbox_note (
+    pipeline   bigint not null,
+    number     bigint generated always as identity,
+    grp        text   collate "C" not null,
+    created_ms bigint not null,
     primary key (pipeline, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
-create index inturn_posted_by on inturn_posted ((pipeline + 0), grp);
+create index inturn_outbox_note_group on inturn_outbox_note ((pipeline + 0), grp);
 
 create table inturn_rejected (
     number   bigint generated always as identity primary key,
@@ -397,7 +397,7 @@ create table inturn_rejected (
     message  text   not null,
     at_ms    bigint not null
 );
-create index inturn_rejected_of on inturn_rejected (pipeline, number);
+create index inturn_rejected_number on inturn_rejected (pipeline, number);
 create index inturn_rejected_group on inturn_rejected (pipeline, md5(grp)); -- for the erasure of a group, see erasure.py
 
 -- Return the JSON form of MessagePack, as inturn/json_form.py does. In a text NUL, which jsonb lacks, becomes U+FFFD.
@@ -531,7 +531,7 @@ from inturn_group g join inturn_pipeline p on p.number = g.pipeline;
 
 -- As json, which unlike jsonb can contain NUL.
 create view inturn_outputs as
-select p.name as pipeline, o.number, o.grp as "group", o.epoch, o.revision, o.id, o.at as index, o.effect_id,
+select p.name as pipeline, o.number, o.grp as "group", o.epoch, o.revision, o.id, o.output_index as index, o.effect_id,
     o.output::json as output
 from inturn_output o join inturn_pipeline p on p.number = o.pipeline;
 
@@ -560,7 +560,7 @@ create table inturn_source_partition (
     is_finished   boolean not null default false, -- read to its end, as a file is; not read again until it changes
     dropped       bigint  not null default 0,
     position_form text    not null default '',    -- by which a position that a user enters is checked; empty: any
-    gone_ms       bigint,                         -- when it was found removed, after it was read to its end
+    removed_ms    bigint,                         -- when it was found removed, after it was read to its end
     primary key (source, name)
 );
 
@@ -568,7 +568,7 @@ create table inturn_source_instance (
     source   text   collate "C",
     instance text,
     until_ms bigint not null,
-    trouble  text   not null, -- the error that it waits out; empty: none
+    error    text   not null, -- the error that it waits out; empty: none
     primary key (source, instance)
 );
 
@@ -588,7 +588,7 @@ create table inturn_source_rejection (
         coalesce(octet_length(record_key), 0) + octet_length(headers) + coalesce(octet_length(body), 0)
     ) stored
 );
-create index inturn_source_rejection_of on inturn_source_rejection (source, number, size);
+create index inturn_source_rejection_number on inturn_source_rejection (source, number, size);
 
 -- The ids of records of sources that have no positions, such as a queue of a broker.
 create table inturn_source_id (
@@ -620,14 +620,14 @@ create table inturn_source_moved (
     draft         bytea  not null, -- MessagePack
     moved_ms      bigint not null
 );
-create index inturn_source_moved_of on inturn_source_moved (source, group_name, number);
-create index inturn_source_moved_by_number on inturn_source_moved (source, number);
-create index inturn_source_moved_from on inturn_source_moved (source, name);
+create index inturn_source_moved_group on inturn_source_moved (source, group_name, number);
+create index inturn_source_moved_number on inturn_source_moved (source, number);
+create index inturn_source_moved_partition on inturn_source_moved (source, name);
 
 -- --- Servers: what those of one database share ---
 
 -- Access keys, with their secrets, and settings: JSON, by name.
-create table inturn_fact (
+create table inturn_server_value (
     name  text collate "C" primary key,
     value text not null
 );

@@ -78,7 +78,7 @@ class PostgresSends(PostgresStatements):
             return self._send_next(queue, drafts, now_ms)
         if not is_given:
             return _sent(self._add(queue, drafts, now_ms), drafts)
-        before = self._add_by("send_given", queue, drafts, now_ms)
+        before = self._add_by("send_with_given_revisions", queue, drafts, now_ms)
         if before is None:  # one is given in a group that the queue numbers
             return self._send_checked(queue, drafts, now_ms, ahead)
         return _sent(before, drafts)
@@ -88,7 +88,7 @@ class PostgresSends(PostgresStatements):
         bodies, contents, groups, _, _, _, attributes, marks, _ = map(list, zip(*drafts, strict=True))
         self._check_texts(queue, groups, [])
         values = (_bytes(bodies), contents, groups, [mark is not None for mark in marks], attributes)
-        rows = self._all("send_next", queue.number, len(drafts), now_ms, *values)
+        rows = self._all("send_with_next_revisions", queue.number, len(drafts), now_ms, *values)
         if not rows:
             raise self._catalog.removed(queue)
         counts = Counter(each.group for each in drafts if each.numbering is not None)
@@ -140,7 +140,7 @@ class PostgresSends(PostgresStatements):
             check_text("the dedup_id", dedup_id)
         self._do("lock_numbering", queue.number)
         lasts = self._producers.look_up_revisions(queue, drafts)
-        rows = self._all("known", queue.number, [scope for scope, _ in wanted], [each for _, each in wanted])
+        rows = self._all("find_dedup", queue.number, [scope for scope, _ in wanted], [each for _, each in wanted])
         if not rows:
             raise self._catalog.removed(queue)
         known = {
@@ -154,7 +154,7 @@ class PostgresSends(PostgresStatements):
         if new:
             new = numbering.with_revisions(new, sent)
             columns = zip(*((*key, *first) for key, first in new.items()), strict=True)
-            self._do("remember", queue.number, *map(list, columns))
+            self._do("save_dedup", queue.number, *map(list, columns))
             self._forget(len(new), now_ms)
         self._producers.save_revisions(queue, new_lasts)
         added = [draft for draft, each in zip(_revised(drafts, sent), sent, strict=True) if not each.duplicate]
@@ -169,7 +169,7 @@ class PostgresSends(PostgresStatements):
             self._forgotten_ms = self._forgetting.rows[0][0] or self._forgotten_ms
         if outdated_ms < self._forgotten_ms:  # the clock was set back
             self._forgotten_ms = 0
-        self._forgetting = self._do("forget", self._forgotten_ms, outdated_ms, 2 * new)
+        self._forgetting = self._do("remove_expired_dedup", self._forgotten_ms, outdated_ms, 2 * new)
 
     def _delay(self, queue: QueueInfo, drafts: Sequence[Draft], sent: Sequence[Sent], now_ms: int) -> None:
         usual = queue.settings.delay_ms
@@ -179,7 +179,7 @@ class PostgresSends(PostgresStatements):
             if not is_duplicate and (delay_ms := usual if draft.delay_ms is None else draft.delay_ms)
         ]
         if delayed:
-            self._do("delay", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
+            self._do("add_delays", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
             self._locks.note(queue, [Note(due_ms=min(until_ms for *_, until_ms in delayed))])
 
 

@@ -20,35 +20,35 @@ class PostgresServers(SqlServers):
 
     def figures(self, now_ms: int) -> list[QueueFigures]:
         """Return the figures of all queues, with one statement."""
-        rows = self._all("figures", now_ms, limits.SEQUENCE_BITS)
+        rows = self._all("queue_metrics", now_ms, limits.SEQUENCE_BITS)
         return [QueueFigures.from_numbers(now_ms, row[0], row[1:4], *row[4:]) for row in rows]
 
     def written(self, now_ms: int) -> int:
         """Write the time; return the number of messages."""
-        self._do("written", now_ms)
-        return int(self._one("pending", limits.SEQUENCE_BITS)[0])
+        self._do("save_written_ms", now_ms)
+        return int(self._one("pending_count", limits.SEQUENCE_BITS)[0])
 
     # --- keys and settings ---
 
     def version(self) -> int:
         """Return a number that changes whenever a text is changed."""
-        return int(self._one("facts_version")[0])
+        return int(self._one("server_values_version")[0])
 
     def facts(self, *, to_change: bool = False) -> dict[str, str]:
         """Return all stored texts by name."""
-        return dict(self._all("facts_to_change" if to_change else "facts"))
+        return dict(self._all("server_values_to_change" if to_change else "server_values"))
 
     def keep(self, name: str, value: str | None) -> None:
         """Store a text under a name; None: remove it."""
         if value is None:
-            self._do("forget_fact", name)
+            self._do("remove_server_value", name)
         else:
-            self._do("keep_fact", name, value)
-        self._do("change_facts")
+            self._do("save_server_value", name, value)
+        self._do("raise_server_values_version")
 
     # --- signatures ---
 
     def is_new(self, signature: bytes, until_s: int, now_s: int) -> bool:
         """Return whether a signature is seen for the first time; remove expired ones."""
-        self._do("forget_signatures", now_s, limits.FORGET_AT_ONCE)
-        return self._one("remember_signature", signature, until_s) is not None
+        self._do("remove_expired_signatures", now_s, limits.FORGET_AT_ONCE)
+        return self._one("add_signature", signature, until_s) is not None

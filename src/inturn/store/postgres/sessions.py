@@ -100,7 +100,7 @@ class PostgresSessions(PostgresStatements):
         if sessions.is_closed(group_lock) != sessions.is_closed(before):
             head = self._one("first_of_group", number, group, lock.floor)
             if head:
-                self._do("not_ready", [head[0]])
+                self._do("remove_ready", [head[0]])
             lock.touch(None, group)
             self._ready.refresh(queue, lock)
             self._locks.news.add(number)
@@ -114,7 +114,9 @@ class PostgresSessions(PostgresStatements):
             self._list(queue, lock)
         while True:
             seen = after or (None, None, None)
-            rows = self._all("next_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version)
+            rows = self._all(
+                "next_ready_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version
+            )
             for place, turn, number, group in rows:
                 if lock.is_early(place):  # messages before it are not listed yet
                     break
@@ -152,7 +154,7 @@ class PostgresSessions(PostgresStatements):
         if not numbers:
             return
         left: list[Held] = []
-        for number, each, *fields, is_head in self._all("end_leases", queue.number, lock.floor, numbers):
+        for number, each, *fields, is_head in self._all("lock_holds_to_end", queue.number, lock.floor, numbers):
             hold = DeliveryState._make(fields)
             now = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=None, now_ms=now_ms)
             left.append((number, each, now))

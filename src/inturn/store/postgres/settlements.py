@@ -17,6 +17,7 @@ from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Move, PostgresMessages
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
 from inturn.store.postgres.statements import PostgresStatements
+from inturn.store.sql.statements import MessageStatus
 
 _REMOVES: Final = (SettleAction.CANCEL, SettleAction.ERASE)
 """Actions after which the log keeps nothing of the message."""
@@ -93,7 +94,7 @@ class PostgresSettlements(PostgresStatements):
         if len(rows) == len(numbers):
             return [SettleResult.DONE] * len(numbers)
         done = {row[0] for row in rows}
-        there = {row[0] for row in self._all("there", [number for number in numbers if number not in done])}
+        there = {row[0] for row in self._all("existing_messages", [number for number in numbers if number not in done])}
         missed = {number: SettleResult.EXPIRED if number in there else SettleResult.GONE for number in numbers}
         return [SettleResult.DONE if number in done else missed[number] for number in numbers]
 
@@ -121,11 +122,11 @@ class PostgresSettlements(PostgresStatements):
             self._locks.take(queue)
         self._do("lock_holds", numbers, [change.token for change in changes])
         nacks = [change.sequence_number for change in changes if change.act is SettleAction.NACK]
-        earlier = self._do("earlier", nacks, len(changes)) if nacks else None
+        earlier = self._do("earlier_messages", nacks, len(changes)) if nacks else None
         messages = {
             number: _Message(group, origin, None if hold[2] is None else DeliveryState._make(hold))
-            for number, group, done, origin, *hold in self._all("settling", numbers)
-            if done != 1
+            for number, group, status, origin, *hold in self._all("messages_to_settle", numbers)
+            if status != MessageStatus.ACKNOWLEDGED
         }
         for number, before in earlier.rows if earlier else ():
             if number in messages:
@@ -179,7 +180,7 @@ class PostgresSettlements(PostgresStatements):
         changed = [(number, each.group, each.hold) for number, each in work.messages.items() if each.is_changed]
         self._messages.set_holds(queue, changed)
         if work.deferred:
-            self._do("set_done", work.deferred, 2)
+            self._do("set_status", work.deferred, MessageStatus.DEFERRED)
         if work.left or work.removed:
             self._do("remove_holds", [*work.left, *work.removed])
             self._messages.leave(queue, work.left)
@@ -189,4 +190,4 @@ class PostgresSettlements(PostgresStatements):
             self._messages.move(queue, work.moves[name], self._catalog.queues[name], now_ms)
         self._locks.note(queue, work.notes.values())
         if work.free:
-            self._do("not_ready", work.free)
+            self._do("remove_ready", work.free)

@@ -8,19 +8,19 @@ select pg_advisory_xact_lock(hashtextextended('inturn source ' || $1, 0));
 
 -- name: source_unfinished
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form, gone_ms
+    record_ms, is_finished, dropped, position_form, removed_ms
 from inturn_source_partition where source = $1 and not is_finished order by name for update;
 
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form, gone_ms
+    record_ms, is_finished, dropped, position_form, removed_ms
 from inturn_source_partition where source = $1 and name = $2 for update;
 
 -- name: save_source_partition
 update inturn_source_partition
 set position = $3, incarnation = $4, owner = $5, epoch = $6, until_ms = $7, is_paused = $8, received = $9,
     rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14, is_finished = $15, dropped = $16,
-    position_form = $17, gone_ms = $18
+    position_form = $17, removed_ms = $18
 where source = $1 and name = $2;
 
 -- name: source_rejections_by_number
@@ -61,7 +61,7 @@ on conflict (source, group_name) do update set name = excluded.name, position = 
 select group_name, name, position from inturn_source_group
 where source = $1 and group_name in (select value from jsonb_array_elements_text($2::jsonb) as each (value));
 
--- name: source_moved_of
+-- name: source_moved_of_group
 select group_name, name, position, home, home_position, queue_name, draft, number, moved_ms
 from inturn_source_moved where source = $1 and group_name = $2 order by number for update;
 
@@ -69,7 +69,7 @@ from inturn_source_moved where source = $1 and group_name = $2 order by number f
 delete from inturn_source_moved
 where number in (select value::bigint from jsonb_array_elements_text($1::jsonb) as each (value));
 
--- name: source_figures
+-- name: source_metrics
 select source, shown, count(*) filter (where status = 'read'), count(*) filter (where status = 'unread'),
     count(*) filter (where status = 'finished'), count(*) filter (where status = 'paused'),
     count(*) filter (where status = 'refused'), sum(received)::bigint, sum(rejected)::bigint, sum(dropped)::bigint,

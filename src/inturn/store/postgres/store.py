@@ -72,7 +72,7 @@ class PostgresStore(PostgresQueues):
         self._listener: Listener | None = None
         self._adopted: WeakKeyDictionary[Any, CallerQueues] = WeakKeyDictionary()
         with self.transaction():
-            (self._channel,) = self.wire.one("channel")
+            (self._channel,) = self.wire.one("notify_channel")
 
     # --- transactions ---
 
@@ -84,7 +84,7 @@ class PostgresStore(PostgresQueues):
         """
         if identity != self.identity:
             with plainly(self._url) as another:
-                self.identity = str(Wire(another.pgconn).one("here")[0])
+                self.identity = str(Wire(another.pgconn).one("database_identity")[0])
         return identity == self.identity
 
     def transaction(self) -> SqlTransaction:
@@ -145,7 +145,7 @@ class PostgresStore(PostgresQueues):
         return bool(pid == self._connection.pgconn.backend_pid)
 
     def _identify(self) -> None:
-        self.identity = str(self.wire.one("here")[0])
+        self.identity = str(self.wire.one("database_identity")[0])
         # It differs after a reconnect if a dump has replaced the tables.
         self.lineage = b"".join(value.to_bytes(8, "big", signed=True) for (value,) in self.wire.all("lineage"))
         self._run = _ServerRun("", frozenset())  # unknown on a server that does not report it

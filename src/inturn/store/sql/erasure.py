@@ -56,7 +56,7 @@ class SqlErasure(ErasureStore):
 
     @override
     def session(self, queue: int, group: str) -> None:
-        self._do("erase_session", queue, self._key(group))
+        self._do("erase_session_state", queue, self._key(group))
 
     @override
     def sources(self, group: str) -> None:

@@ -69,7 +69,7 @@ class SqlKeptLog(ABC):
         begin = queue.every[0]
         if allowed.read_to <= begin:
             return False
-        oldest = self._rows("log_done", begin, allowed.read_to, limits.EXPIRE_AT_ONCE)
+        oldest = self._rows("log_acknowledged", begin, allowed.read_to, limits.EXPIRE_AT_ONCE)
         gone = []
         for number, sent_ms, group in oldest:
             if not allowed.has(number, sent_ms):

@@ -75,10 +75,10 @@ class SqlPipelines(PipelineStore):
 
     def _versions(self, pipeline: int, groups: Sequence[str]) -> dict[str, int]:
         """Return the versions of the groups that exist, by the stored form of their names."""
-        return dict(self._read("versions", pipeline, self._list(groups)))
+        return dict(self._read("group_versions", pipeline, self._list(groups)))
 
     def _save_lines(self, rows: Sequence[Row]) -> None:
-        self._write("save_lines", rows)
+        self._write("save_group_records", rows)
 
     def _more(self, kept: GroupUpdate) -> Row:  # noqa: ARG002 - a hook
         """Return further columns of a group's record."""
@@ -92,16 +92,18 @@ class SqlPipelines(PipelineStore):
 
     @override
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
-        return [*map(GroupRecord._make, self._read("lines", pipeline, self._keys(groups)))]
+        return [*map(GroupRecord._make, self._read("group_records", pipeline, self._keys(groups)))]
 
     @override
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
-        rows = self._read("parked_lines" if parked else "lines_after", pipeline, self._key(after), limit)
+        rows = self._read(
+            "parked_group_records" if parked else "group_records_after", pipeline, self._key(after), limit
+        )
         return [*map(GroupRecord._make, rows)]
 
     @override
     def briefs(self, pipeline: int, after: str, limit: int) -> list[tuple[str, str, bytes, int, int | None]]:
-        return self._read("briefs", pipeline, self._key(after), limit)
+        return self._read("parked_group_summaries", pipeline, self._key(after), limit)
 
     @override
     def summary(self, pipeline: int) -> PipelineSummary:
@@ -117,17 +119,17 @@ class SqlPipelines(PipelineStore):
 
     @override
     def put_off(self, pipeline: int, groups: Sequence[str], now_us: int, until_us: int) -> None:
-        self._do("put_off", pipeline, self._keys(groups), now_us, until_us)
+        self._do("postpone_due", pipeline, self._keys(groups), now_us, until_us)
 
     @override
     def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
-        rows = self._read("begun", pipeline, self._keys(groups))
+        rows = self._read("begun_tasks", pipeline, self._keys(groups))
         return {group: (begun, until_ms) for group, begun, until_ms in rows}
 
     @override
     def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
         rows = [(pipeline, self._key(group), count, until_ms) for group, count in sorted(begun.items())]
-        self._write("begin_turns", rows)
+        self._write("begin_tasks", rows)
 
     @override
     def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
@@ -140,9 +142,9 @@ class SqlPipelines(PipelineStore):
     ) -> list[HeldMessage]:
         at = pipeline, self._key(group)
         if turns is None and ids is None:
-            return [*map(HeldMessage._make, self._read("held_of", *at))]
-        rows = self._read("held_turns", *at, self._list(turns)) if turns else []
-        rows += self._read("held_ids", *at, self._keys(ids)) if ids else []
+            return [*map(HeldMessage._make, self._read("held_messages", *at))]
+        rows = self._read("held_at_positions", *at, self._list(turns)) if turns else []
+        rows += self._read("held_with_ids", *at, self._keys(ids)) if ids else []
         return [*map(HeldMessage._make, sorted(set(rows)))]
 
     @override
@@ -153,7 +155,7 @@ class SqlPipelines(PipelineStore):
 
     @override
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
-        rows = self._read("held_longest", pipeline, self._key(group), limit)
+        rows = self._read("longest_held", pipeline, self._key(group), limit)
         return [(since_us, (epoch, turn, tie, message_id)) for since_us, epoch, turn, tie, message_id in rows]
 
     @override
@@ -183,14 +185,14 @@ class SqlPipelines(PipelineStore):
             if its_outputs:
                 posts.append((number, group, now_ms))
         self._save_lines(lines)
-        self._write("release_messages", gone)
-        self._write("hold_messages", held)
+        self._write("remove_held", gone)
+        self._write("add_held", held)
         self._write("add_marks", marks)
         self._save_outputs(info, outputs)
-        self._write("post", posts)
+        self._write("add_to_outbox", posts)
         refused = [(each.group, each.reason, each.detail, each.message) for each in rejected]
         texts = [[None if text is None else self._text(text) for text in each] for each in refused]
-        self._write("reject_messages", [(number, *each, now_ms) for each in texts])
+        self._write("add_rejected", [(number, *each, now_ms) for each in texts])
         return []
 
     @override
@@ -199,7 +201,7 @@ class SqlPipelines(PipelineStore):
 
     @override
     def rejections_of(self, pipeline: int, group: str, limit: int) -> list[Rejected]:
-        rows = self._read("rejections_of", pipeline, self._text(group), limits.HISTORY_ROWS, limit)
+        rows = self._read("latest_group_rejections", pipeline, self._text(group), limits.HISTORY_ROWS, limit)
         return [*map(_rejected, rows)]
 
     # --- outputs ---
@@ -210,7 +212,7 @@ class SqlPipelines(PipelineStore):
 
     @override
     def outputs_of(self, pipeline: int, group: str, limit: int) -> list[MadeOutput]:
-        return [*map(MadeOutput._make, self._read("outputs_of", pipeline, self._key(group), limit))]
+        return [*map(MadeOutput._make, self._read("latest_group_outputs", pipeline, self._key(group), limit))]
 
     @override
     def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
@@ -219,13 +221,13 @@ class SqlPipelines(PipelineStore):
     @override
     def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
         if groups is None:
-            return [*map(Outgoing._make, self._read("failing", pipeline, self._key(after), limit))]
-        rows = self._read("outgoing", pipeline, self._keys(groups), limit)
+            return [*map(Outgoing._make, self._read("failing_deliveries", pipeline, self._key(after), limit))]
+        rows = self._read("group_deliveries", pipeline, self._keys(groups), limit)
         return [*map(Outgoing._make, rows)]
 
     @override
     def has_unsent(self, pipeline: int) -> bool:
-        return bool(self._read("has_unsent", pipeline, limits.DELIVERY_REFUSED_MS))
+        return bool(self._read("has_undelivered", pipeline, limits.DELIVERY_REFUSED_MS))
 
     @override
     def redeliver(self, pipeline: int, groups: Sequence[str] | None) -> int:
@@ -243,18 +245,18 @@ class SqlPipelines(PipelineStore):
     @override
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
         if group is None:
-            return [*map(Decided._make, self._read("decisions", pipeline, limit))]
-        return [*map(Decided._make, self._read("decisions_of", pipeline, self._key(group), limit))]
+            return [*map(Decided._make, self._read("new_decisions", pipeline, limit))]
+        return [*map(Decided._make, self._read("new_group_decisions", pipeline, self._key(group), limit))]
 
     @override
     def decided(self, pipeline: int, group: str, limit: int) -> list[Decided]:
-        rows = self._read("decided_of", pipeline, self._key(group), limits.HISTORY_ROWS, limit)
+        rows = self._read("latest_group_decisions", pipeline, self._key(group), limits.HISTORY_ROWS, limit)
         return [*map(Decided._make, rows)]
 
     @override
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
         rows = [(pipeline, name, self._text(verdict)) for name, verdict in verdicts.items()]
-        self._write("take_decisions", rows)
+        self._write("set_verdicts", rows)
 
     @override
     def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
@@ -262,7 +264,7 @@ class SqlPipelines(PipelineStore):
 
     @override
     def decided_groups(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
-        return dict(self._read("decided_groups", pipeline, self._list(names)))
+        return dict(self._read("decision_groups", pipeline, self._list(names)))
 
 
 def _rejected(row: Sequence[Any]) -> Rejected:

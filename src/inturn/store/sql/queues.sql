@@ -56,33 +56,33 @@ delete from inturn_queue where number = $1;
 delete from inturn_dedup where queue = $1;
 
 -- name: parked_count
-select count(*) from inturn_session where queue = $1 and note is not null;
+select count(*) from inturn_group_lock where queue = $1 and note is not null;
 
 -- name: parked
-select grp, note, parked_ms from inturn_session
+select grp, note, parked_ms from inturn_group_lock
 where queue = $1 and note is not null and (parked_ms, grp) > ($2, $3) order by parked_ms, grp limit $4;
 
--- name: remove_sessions
-delete from inturn_session where queue = $1;
+-- name: remove_group_locks
+delete from inturn_group_lock where queue = $1;
 
 -- name: deferred
-select count(*) from inturn_message where queue = $1 and done = 2;
+select count(*) from inturn_message where queue = $1 and status = 2;
 
 -- name: remove_rates
 delete from inturn_rate where queue = $1;
 
--- name: standing
+-- name: group_status_counts
 select status, count(*), cast(sum(held) as bigint), min(oldest_us) from (
     select status, held, oldest_us from inturn_group where pipeline = $1 and status <> 'open' limit $2
 ) g group by status;
 
--- name: outbox_figures
+-- name: outbox_metrics
 select (select count(*) from (select 1 from inturn_output where pipeline = $1 limit $2) o),
-    (select made_ms from inturn_output where pipeline = $1 order by number limit 1),
+    (select created_ms from inturn_output where pipeline = $1 order by number limit 1),
     (select count(*) from (select 1 from inturn_outbox where pipeline = $1 and attempts > 0 limit $2) b);
 
 -- name: attempt
 select leases from inturn_attempt where queue = $1 and id = $2 and until_ms > $3;
 
--- name: remember_leases
+-- name: save_attempt_leases
 update inturn_attempt set leases = $3 where queue = $1 and id = $2;

@@ -78,12 +78,12 @@ class SqlSources(SourceStore):
     @override
     def instances(self, source: str, me: str, until_ms: int, now_ms: int, trouble: str = "") -> list[str]:
         self._do("save_source_instance", source, me, until_ms, storable(trouble))
-        self._do("forget_source_instances", source, now_ms)
+        self._do("remove_expired_source_instances", source, now_ms)
         return [name for (name,) in self._read("source_instances", source)]
 
     @override
     def troubles(self, source: str, now_ms: int) -> dict[str, str]:
-        return dict(self._read("source_troubles", source, now_ms))
+        return dict(self._read("source_errors", source, now_ms))
 
     @override
     def leave(self, source: str, me: str) -> None:
@@ -156,7 +156,7 @@ class SqlSources(SourceStore):
 
     @override
     def moved_of(self, source: str, group: str) -> list[MovedRecord]:
-        return [MovedRecord(*row) for row in self._read("source_moved_of", source, group)]
+        return [MovedRecord(*row) for row in self._read("source_moved_of_group", source, group)]
 
     @override
     def moved_groups(self, source: str) -> list[str]:
@@ -173,8 +173,7 @@ class SqlSources(SourceStore):
     @override
     def figures(self, now_ms: int) -> list[SourceFigures]:
         return [
-            SourceFigures.from_row(now_ms, row)
-            for row in self._read("source_figures", now_ms, limits.FIGURES_PARTITIONS)
+            SourceFigures.from_row(now_ms, row) for row in self._read("source_metrics", now_ms, limits.FIGURES_PARTITIONS)
         ]
 
     @staticmethod

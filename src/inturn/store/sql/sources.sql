@@ -5,11 +5,11 @@ select distinct source from inturn_source_partition order by source;
 
 -- name: source_partitions
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form, gone_ms
+    record_ms, is_finished, dropped, position_form, removed_ms
 from inturn_source_partition where source = $1 order by name;
 
 -- name: source_finished
-select name, incarnation from inturn_source_partition where source = $1 and is_finished and gone_ms is null;
+select name, incarnation from inturn_source_partition where source = $1 and is_finished and removed_ms is null;
 
 -- name: add_source_partition
 insert into inturn_source_partition (source, name) values ($1, $2) on conflict do nothing;
@@ -24,17 +24,17 @@ delete from inturn_source_partition where source = $1 and name = $2;
 select instance from inturn_source_instance where source = $1 order by instance;
 
 -- name: save_source_instance
-insert into inturn_source_instance (source, instance, until_ms, trouble) values ($1, $2, $3, $4)
-on conflict (source, instance) do update set until_ms = excluded.until_ms, trouble = excluded.trouble;
+insert into inturn_source_instance (source, instance, until_ms, error) values ($1, $2, $3, $4)
+on conflict (source, instance) do update set until_ms = excluded.until_ms, error = excluded.error;
 
--- name: source_troubles
-select instance, trouble from inturn_source_instance
-where source = $1 and until_ms > $2 and trouble <> '' order by instance;
+-- name: source_errors
+select instance, error from inturn_source_instance
+where source = $1 and until_ms > $2 and error <> '' order by instance;
 
 -- name: remove_source_instance
 delete from inturn_source_instance where source = $1 and instance = $2;
 
--- name: forget_source_instances
+-- name: remove_expired_source_instances
 delete from inturn_source_instance where source = $1 and until_ms <= $2;
 
 -- name: add_source_rejection

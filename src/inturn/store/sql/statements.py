@@ -1,12 +1,22 @@
 """Named statements. The .sql files in this folder have those that both databases have alike."""
 
 import re
+from enum import IntEnum
 from importlib.resources import files
 from itertools import chain
 from typing import Final
 
 SHARED: Final = "inturn.store.sql"
 """The package with the shared statements."""
+
+
+class MessageStatus(IntEnum):
+    """The column ``inturn_message.status``."""
+
+    PENDING = 0
+    ACKNOWLEDGED = 1
+    """Kept for readers."""
+    DEFERRED = 2
 
 
 def statements(*packages: str) -> dict[str, str]:

@@ -1,11 +1,11 @@
 """The format of the tables: the schema, and the steps that bring tables of an earlier format up to date.
 
-The schema of a store is its step ``FIRST``. A later change is a file beside it, such as ``migrations/0039.sql``, whose
+The schema of a store is its step ``FIRST``. A later change is a file beside it, such as ``migrations/0040.sql``, whose
 number is the format that it makes; a new database runs the schema and all steps. A step only adds tables, columns that
 are nullable or have a default, and indexes, so that servers of the previous version continue to work. A step that
 removes something or changes a meaning has the first line
 
-    -- readable_from: 40
+    -- readable_from: 41
 
 with the first format that a version must know to use the tables. The part that it removes was last used by the version
 before that one. SQLite does without the line: no version writes to a file of a newer format.
@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from inturn.core.errors import StoreMismatch
 
-FIRST: Final = 38
-"""The format of the schemas; formats 1 to 37 were those of development versions, and were never released."""
+FIRST: Final = 39
+"""The format of the schemas; formats 1 to 38 were those of development versions, and were never released."""
 
 
 class Step(NamedTuple):

@@ -116,7 +116,7 @@ def _adopt(draft: Path, note: str) -> dict[str, int]:
             catalog.counted(info)
         catalog.save_counts()
         add = (
-            "insert into inturn_meta (name, value) values ('key_tokens', ?1) "
+            "insert into inturn_meta (name, value) values ('last_key_token', ?1) "
             "on conflict (name) do update set value = value + ?1"
         )
         connection.execute(add, (limits.RESTORED_TOKENS,))

@@ -15,7 +15,7 @@ from inturn.store.sqlite.connection import check_not_newer
 from inturn.store.sqlite.statements import SQL, SqliteStatements
 
 _REMOVALS: Final = (
-    "remove_sessions",
+    "remove_group_locks",
     "remove_incarnations",
     "remove_rates",
     "remove_revisions",
@@ -77,7 +77,9 @@ class SqliteCatalog(SqliteStatements):
     def save_counts(self) -> None:
         """Write changed counts before a commit."""
         for info in self._counted.values():
-            self._run(SQL["count"], (info.depth, info.last, info.tokens, self.indexed[info.number], info.number))
+            self._run(
+                SQL["save_queue_counts"], (info.depth, info.last, info.tokens, self.indexed[info.number], info.number)
+            )
             self._written[info.number] = info.last
         self._counted.clear()
 
@@ -103,16 +105,18 @@ class SqliteCatalog(SqliteStatements):
         settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
         counts = info.depth, info.last, info.tokens, self.indexed[info.number]
         self._do("save_queue", info.number, name, settings, readers, info.created_ms, *counts)
-        self._do("forget_read", first_number(info.number), info.removed_to, limits.EXPIRE_AT_ONCE)  # receives go on
+        self._do(
+            "remove_read_messages", first_number(info.number), info.removed_to, limits.EXPIRE_AT_ONCE
+        )  # receives go on
 
     def _next_number(self) -> int:
         """Return a queue number that was never used, so that sequence numbers of a removed queue never recur."""
-        (made,) = self._one("queues_made") or (0,)
-        self._do("set_queues_made", made + 1)
+        (made,) = self._one("queue_count") or (0,)
+        self._do("save_queue_count", made + 1)
         return int(made) + 1
 
     def _purge(self, info: QueueInfo) -> None:
-        for table in ("purge_messages", "purge_ready", "purge_line", "purge_holds"):
+        for table in ("purge_messages", "purge_ready", "purge_ready_places", "purge_holds"):
             self._do(table, *info.every)
         for table in ("purge_pending", "purge_leases", "purge_dedup", "purge_log_blocks", "purge_log_groups"):
             self._do(table, info.number)

@@ -11,7 +11,7 @@ _KINDS: Final[tuple[Kind, ...]] = ("hold", "lease", "lock")
 _ENDING: Final[dict[Kind, tuple[str, ...]]] = {
     "hold": ("end_hold_at",),
     "lease": ("end_lease_at", "end_lease_parts_at"),  # the lease may have been split since it was noted
-    "lock": ("end_lock_at",),
+    "lock": ("end_group_lock_at",),
 }
 
 
@@ -33,5 +33,5 @@ class FutureSpans(SqliteStatements):
 
     def starts(self, now_ms: int) -> list[Span]:
         """Return the spans that start after a time."""
-        rows = self._all("begun_later", now_ms, limits.NOTED_SPANS)
+        rows = self._all("spans_begun_after", now_ms, limits.NOTED_SPANS)
         return [Span(_KINDS[kind], *row) for kind, *row in rows]

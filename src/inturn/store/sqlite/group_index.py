@@ -77,12 +77,12 @@ class GroupIndex(SqliteStatements):
 
     def head(self, queue: QueueInfo, group: str) -> int | None:
         """Return the first pending message of a group."""
-        row: tuple[int] | None = self._one("head", queue.number, group)
+        row: tuple[int] | None = self._one("first_of_group", queue.number, group)
         return row[0] if row else self.first_of_newest(queue, group)
 
     def next(self, queue: QueueInfo, group: str, after: int) -> int | None:
         """Return the first pending message of a group after a sequence number."""
-        row: tuple[int] | None = self._one("next", queue.number, group, after)
+        row: tuple[int] | None = self._one("next_pending", queue.number, group, after)
         return row[0] if row else self.first_of_newest(queue, group, after)
 
     def are_gone(self, queue: QueueInfo, group: str, gone: set[int]) -> None:
@@ -153,16 +153,18 @@ class GroupIndex(SqliteStatements):
         """Delete messages from the table: by range if the range of a group holds nothing else, one by one otherwise."""
         before = self.connection.total_changes
         self._do_each(
-            "none_pending", [(queue, group, min(gone), max(gone), len(gone)) for group, gone in groups.items()]
+            "remove_pending_range", [(queue, group, min(gone), max(gone), len(gone)) for group, gone in groups.items()]
         )
         if self.connection.total_changes - before < sum(map(len, groups.values())):
-            self._do_each("not_pending", [(queue, group, number) for group, gone in groups.items() for number in gone])
+            self._do_each(
+                "remove_pending", [(queue, group, number) for group, gone in groups.items() for number in gone]
+            )
 
     def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
         """Add a message that returned to its old place between others."""
         self.index(queue, number)  # so that every listed message is after it
         if group is not None:
-            self._do("pending_again", queue.number, group, number)
+            self._do("add_pending", queue.number, group, number)
 
     def forget(self, queue: int) -> None:
         """Drop the list of a queue whose messages were all removed."""
@@ -185,7 +187,7 @@ class GroupIndex(SqliteStatements):
         number = queue.number
         indexed = self._catalog.indexed[number]
         if up_to > indexed:
-            self._do("index", number, indexed, up_to)
+            self._do("index_pending", number, indexed, up_to)
             self._catalog.indexed[number] = up_to
             self._catalog.counted(queue)
             self._newest.pop(number, None)

@@ -11,33 +11,33 @@ class SqliteGroupLocks(SqliteStatements):
 
     def of(self, queue: int, group: str) -> GroupLock:
         """Return the gate of a group."""
-        row = self._one("gate", queue, group)
+        row = self._one("group_lock", queue, group)
         return GroupLock._make(row) if row else OPEN
 
     def save(self, queue: int, group: str, gate: GroupLock) -> None:
         """Write the gate of a group."""
-        self._do("set_gate", queue, group, *gate)
+        self._do("set_group_lock", queue, group, *gate)
         if not sessions.is_closed(gate):
-            self._do("forget_session", queue, group)
+            self._do("remove_unused_group_lock", queue, group)
 
     def renew(self, queue: int, group: str, gate: GroupLock) -> None:
         """Write a gate whose lock ends at another time, and move the leases received under it likewise."""
         self.save(queue, group, gate)
-        for statement in ("keep_holds", "keep_fetched"):
+        for statement in ("extend_session_holds", "extend_fetched_holds"):
             self._do(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
 
     def end_locks(self, queue: int, now_ms: int) -> list[tuple[int, str]]:
         """Remove expired locks; return their deadlines and groups."""
-        rows = self._all("locks_over", queue, now_ms, limits.EXPIRE_AT_ONCE)
+        rows = self._all("expired_group_locks", queue, now_ms, limits.EXPIRE_AT_ONCE)
         for group, *gate in rows:
             self.save(queue, group, sessions.unlocked(GroupLock._make(gate)))
         return [(until_ms, group) for group, _, until_ms, *_ in rows]
 
     def state(self, queue: int, group: str) -> bytes | None:
         """Return the session state of a group."""
-        row = self._one("state", queue, group)
+        row = self._one("session_state", queue, group)
         return row[0] if row else None
 
     def set_state(self, queue: int, group: str, state: bytes | None) -> None:
         """Write the session state of a group."""
-        self._do("set_state", state, queue, group)
+        self._do("set_session_state", state, queue, group)

@@ -13,6 +13,7 @@ from inturn.core.override import override
 from inturn.core.queue.kept_log import LogEntry, LogSpan
 from inturn.core.queue.messages import QueueInfo
 from inturn.store.sql.kept_log import SqlKeptLog
+from inturn.store.sql.statements import MessageStatus
 from inturn.store.sqlite.statements import NamedStatements, as_list, entry_of
 
 
@@ -36,7 +37,7 @@ class SqliteKeptLog(SqlKeptLog):
             if len(rows) < limit:
                 newest = max(after, indexed), up_to, limit - len(rows), *about, span.group
                 rows = [*rows, *self._rows("log_newest_of_group", *newest)]
-        return [LogEntry(entry_of(row[:-1]), row[-1] == 1) for row in rows]
+        return [LogEntry(entry_of(row[:-1]), row[-1] == MessageStatus.ACKNOWLEDGED) for row in rows]
 
     def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
         """Add a message that returned to its old place."""

@@ -19,11 +19,11 @@ class SqliteKeys(SqliteStatements):
         again if the clock is set back.
         """
         row = self._one("key", space, key)
-        (last_token,) = self._one("last_token") or (0,)
+        (last_token,) = self._one("last_key_token") or (0,)
         record = row and read_record(row[0], f"the key {key!r} of {space!r}")
         slot, answer = decide(KeySlot(record, last_token), request, now_ms)
         if slot.last_token != last_token:
-            self._do("save_token", slot.last_token)
+            self._do("save_last_key_token", slot.last_token)
         if slot.record == record:
             return answer
         if slot.record is None:
@@ -44,5 +44,5 @@ class SqliteKeys(SqliteStatements):
         until_ms = now_ms if cleared_ms is None else min(now_ms, cleared_ms + limits.CLOCK_SLACK_MS)
         if cleared_ms is None or until_ms < cleared_ms or until_ms > cleared_ms + limits.CLOCK_SLACK_MS // 60:
             self._do("save_keys_cleared_ms", until_ms)
-        outdated = self._all("outdated_keys", until_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
+        outdated = self._all("expired_keys", until_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
         self._do_each("remove_key", outdated)

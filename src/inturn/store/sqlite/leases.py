@@ -37,7 +37,7 @@ class Leases(SqliteStatements):
 
     def any_hold(self, queue: QueueInfo) -> bool:
         """Return whether any message of a queue has its own hold; usually no message has one."""
-        return self._run(SQL["any_hold"], queue.every).fetchone() is not None
+        return self._run(SQL["has_hold"], queue.every).fetchone() is not None
 
     def hold(self, number: int) -> Hold:
         """Return the hold of one message."""
@@ -104,7 +104,7 @@ class Leases(SqliteStatements):
         others: set[int | None] = set()
         for number, token, act, *_ in changes:
             if token is None:
-                row = self._one("group_of", number)
+                row = self._one("message_group", number)
                 if row and row[0] is not None:
                     self.break_up(queue, row[0])
             elif act is _ACK:
@@ -132,9 +132,9 @@ class Leases(SqliteStatements):
 
     def break_up(self, queue: int, group: str) -> None:
         """Replace a group's lease, if it has one, by one hold for each message."""
-        self._do("hold_each", queue, group)
+        self._do("split_lease", queue, group)
         self._do("end_lease", queue, group)
 
     def of(self, queue: int, group: str) -> dict[int, DeliveryState]:
         """Return the holds of the messages in a group's lease, by sequence number."""
-        return {number: DeliveryState._make(hold) for number, *hold in self._all("lease_of", queue, group)}
+        return {number: DeliveryState._make(hold) for number, *hold in self._all("lease_holds", queue, group)}

@@ -46,7 +46,7 @@ class SqlitePipelines(SqlPipelines):
         rare = {name for name in wanted if "\0" in name}  # json_each would cut the name at NUL
         found = super().lines(pipeline, [name for name in wanted if name not in rare] if rare else wanted)
         for name in rare:
-            found += map(GroupRecord._make, self._read("line", pipeline, name))
+            found += map(GroupRecord._make, self._read("group_record", pipeline, name))
         return found
 
     @override
@@ -106,11 +106,11 @@ class SqlitePipelines(SqlPipelines):
             return False
         self._write("remove_output", [(pipeline, each.number) for each in claim.outputs[:count]])
         if self._statements.one("has_outputs", pipeline, claim.group) is None:
-            self._do("posted", pipeline, claim.group)
+            self._do("remove_from_outbox", pipeline, claim.group)
         else:
             attempts, lapses, lapsed_to = row
             attempts = 0 if error is None else 1 if count else attempts + 1
             if count or error is not None:
                 lapses = 0 if count and claim.outputs[count - 1].number >= lapsed_to else min(lapses, 1)
-            self._do("post_again", until_ms, attempts, error, lapses, pipeline, claim.group)
+            self._do("reschedule_delivery", until_ms, attempts, error, lapses, pipeline, claim.group)
         return True

@@ -1,29 +1,31 @@
 -- Named statements. Each reads only the rows that it returns, whatever the size of the queue, except `groups` and
--- `ungrouped`, which only users call, `next_group`, which skips ready messages without a group, and `log_place`, which
--- skips messages that are read next.
+-- `ungrouped`, which only users call, `next_ready_group`, which skips ready messages without a group, and `log_place`,
+-- which skips messages that are read next.
 
 -- name: queues
-select q.number, q.name, q.settings, q.readers, q.created_ms, q.tokens, q.last, q.indexed,
-       q.depth + count(m.sequence_number), coalesce(max(m.sequence_number), q.last), q.back_place, q.back_turn
+select q.number, q.name, q.settings, q.readers, q.created_ms, q.last_token, q.counted_to, q.indexed_to,
+       q.depth + count(m.sequence_number), coalesce(max(m.sequence_number), q.counted_to),
+       q.last_requeue_place, q.last_requeue_rank
 from inturn_queue q
-left join inturn_message m on m.sequence_number > q.last and m.sequence_number <= (q.number + 1) << ?
+left join inturn_message m on m.sequence_number > q.counted_to and m.sequence_number <= (q.number + 1) << ?
 group by q.number;
 
 -- name: save_queue
-insert into inturn_queue (number, name, settings, readers, created_ms, depth, last, tokens, indexed)
+insert into inturn_queue (number, name, settings, readers, created_ms, depth, counted_to, last_token, indexed_to)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (number) do update
 set settings = excluded.settings, readers = excluded.readers,
-    depth = excluded.depth, last = excluded.last, tokens = excluded.tokens, indexed = excluded.indexed;
+    depth = excluded.depth, counted_to = excluded.counted_to,
+    last_token = excluded.last_token, indexed_to = excluded.indexed_to;
 
--- name: queues_made
+-- name: queue_count
 select value from inturn_meta where name = 'queues';
 
--- name: set_queues_made
+-- name: save_queue_count
 insert or replace into inturn_meta (name, value) values ('queues', ?);
 
--- name: count
-update inturn_queue set depth = ?, last = ?, tokens = ?, indexed = ? where number = ?;
+-- name: save_queue_counts
+update inturn_queue set depth = ?, counted_to = ?, last_token = ?, indexed_to = ? where number = ?;
 
 -- name: purge_messages
 delete from inturn_message where sequence_number between ? and ?;
@@ -31,8 +33,8 @@ delete from inturn_message where sequence_number between ? and ?;
 -- name: purge_ready
 delete from inturn_ready where sequence_number between ? and ?;
 
--- name: purge_line
-delete from inturn_line where place between ? and ?;
+-- name: purge_ready_places
+delete from inturn_ready_place where place between ? and ?;
 
 -- name: purge_holds
 delete from inturn_hold where sequence_number between ? and ?;
@@ -43,10 +45,10 @@ delete from inturn_pending where queue = ?;
 -- name: purge_leases
 delete from inturn_lease where queue = ?;
 
--- name: forget_read
+-- name: remove_read_messages
 delete from inturn_message where sequence_number in (
-    select sequence_number from inturn_message indexed by inturn_done
-    where done = 1 and sequence_number between ? and ? order by sequence_number limit ?
+    select sequence_number from inturn_message indexed by inturn_acknowledged
+    where status = 1 and sequence_number between ? and ? order by sequence_number limit ?
 );
 
 -- name: add_message
@@ -54,64 +56,64 @@ insert into inturn_message
     (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: add_plain
+-- name: add_plain_message
 insert into inturn_message (sequence_number, queue, body, content, grp, sent_ms) values (?, ?, ?, ?, ?, ?);
 
--- name: add_known
+-- name: add_message_with_dedup_id
 insert into inturn_message (sequence_number, queue, body, content, grp, dedup_id, sent_ms) values (?, ?, ?, ?, ?, ?, ?);
 
--- name: add_numbered
+-- name: add_message_with_revision
 insert into inturn_message (sequence_number, queue, body, content, grp, revision, sent_ms) values (?, ?, ?, ?, ?, ?, ?);
 
--- name: add_moved
+-- name: add_moved_message
 insert or replace into inturn_message
     (sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, queue)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: known
+-- name: find_dedup
 select sequence_number, until_ms, revision from inturn_dedup where queue = ? and scope = ? and id = ?;
 
--- name: remember
+-- name: save_dedup
 insert or replace into inturn_dedup (queue, scope, id, sequence_number, until_ms, revision) values (?, ?, ?, ?, ?, ?);
 
--- name: remember_if_new
+-- name: add_dedup
 insert or ignore into inturn_dedup (queue, scope, id, sequence_number, until_ms) values (?, ?, ?, ?, ?);
 
--- name: remember_revision_if_new
+-- name: add_dedup_with_revision
 insert or ignore into inturn_dedup (queue, scope, id, sequence_number, until_ms, revision) values (?, ?, ?, ?, ?, ?);
 
--- name: forget_new
+-- name: remove_new_dedup
 delete from inturn_dedup where queue = ? and scope = ? and id = ? and sequence_number > ?;
 
--- name: sweep_to
+-- name: dedup_sweep_end
 select queue, scope, id from inturn_dedup where (queue, scope, id) > (?, ?, ?) order by queue, scope, id limit 1 offset ?;
 
--- name: sweep
+-- name: sweep_dedup
 delete from inturn_dedup
 where (queue, scope, id) > (?, ?, ?) and (queue, scope, id) <= (?, ?, ?) and until_ms <= ?;
 
--- name: ready_if_first
+-- name: add_ready_if_first
 -- is_ready() in core/queue/ready_groups.py for a group whose only candidate for its first message is not delayed.
 insert into inturn_ready (sequence_number, grp)
 select ?1, ?3 where not exists (
     select 1 from inturn_pending where queue = ?2 and grp = ?3 and sequence_number < ?1
 ) and not exists (
-    select 1 from inturn_session where queue = ?2 and grp = ?3 and (token is not null or note is not null)
+    select 1 from inturn_group_lock where queue = ?2 and grp = ?3 and (token is not null or note is not null)
 );
 
--- name: in_line_if_first
--- ready_if_first for a group that has a priority.
-insert into inturn_line (place, turn, sequence_number, grp)
+-- name: add_ready_place_if_first
+-- add_ready_if_first for a group that has a priority.
+insert into inturn_ready_place (place, rank, sequence_number, grp)
 select ?4, ?5, ?1, ?3 where not exists (
     select 1 from inturn_pending where queue = ?2 and grp = ?3 and sequence_number < ?1
 ) and not exists (
-    select 1 from inturn_session where queue = ?2 and grp = ?3 and (token is not null or note is not null)
+    select 1 from inturn_group_lock where queue = ?2 and grp = ?3 and (token is not null or note is not null)
 );
 
--- name: ready
+-- name: add_ready
 insert or ignore into inturn_ready (sequence_number, grp) values (?, ?);
 
--- name: not_ready
+-- name: remove_ready
 delete from inturn_ready where sequence_number = ?;
 
 -- name: next_ready
@@ -121,30 +123,30 @@ where sequence_number > ? and sequence_number <= ? order by sequence_number limi
 -- name: is_ready
 select 1 from inturn_ready where sequence_number = ?;
 
--- name: next_in_line
-select place, turn, sequence_number, grp from inturn_line
-where place > ? and place <= ? order by place, turn, sequence_number limit ?;
+-- name: next_ready_place
+select place, rank, sequence_number, grp from inturn_ready_place
+where place > ? and place <= ? order by place, rank, sequence_number limit ?;
 
--- name: next_group_in_line
-select place, turn, sequence_number, grp from inturn_line
-where place > ? and place <= ? and grp is not null order by place, turn, sequence_number limit ?;
+-- name: next_ready_group_place
+select place, rank, sequence_number, grp from inturn_ready_place
+where place > ? and place <= ? and grp is not null order by place, rank, sequence_number limit ?;
 
--- name: is_in_line
-select 1 from inturn_line where sequence_number = ?;
+-- name: has_ready_place
+select 1 from inturn_ready_place where sequence_number = ?;
 
--- name: not_in_line
-delete from inturn_line where sequence_number = ?;
+-- name: remove_ready_place
+delete from inturn_ready_place where sequence_number = ?;
 
--- name: join_line
-insert into inturn_line (place, turn, sequence_number, grp) values (?, ?, ?, ?);
+-- name: add_ready_place
+insert into inturn_ready_place (place, rank, sequence_number, grp) values (?, ?, ?, ?);
 
--- name: keep_back
-update inturn_queue set back_place = ?, back_turn = ? where number = ?;
+-- name: save_last_requeue
+update inturn_queue set last_requeue_place = ?, last_requeue_rank = ? where number = ?;
 
--- name: head
+-- name: first_of_group
 select sequence_number from inturn_pending where queue = ? and grp = ? order by sequence_number limit 1;
 
--- name: next
+-- name: next_pending
 select sequence_number from inturn_pending
 where queue = ? and grp = ? and sequence_number > ? order by sequence_number limit 1;
 
@@ -154,24 +156,24 @@ where queue = ? and grp = ? and sequence_number > ? order by sequence_number lim
 with first (head) as (select coalesce((
     select sequence_number from inturn_pending where queue = ?1 and grp = ?2 order by sequence_number limit 1
 ), (
-    select sequence_number from inturn_message where sequence_number = ?3 and done = 0
+    select sequence_number from inturn_message where sequence_number = ?3 and status = 0
 )))
 select head, exists (select 1 from inturn_hold where queue = ?1 and grp = ?2 and deferred = 0),
-       exists (select 1 from inturn_session where queue = ?1 and grp = ?2 and (token is not null or note is not null))
+       exists (select 1 from inturn_group_lock where queue = ?1 and grp = ?2 and (token is not null or note is not null))
            or exists (select 1 from inturn_lease where queue = ?1 and grp = ?2)
 from first where head is not null;
 
 -- name: newest
 select sequence_number, grp from inturn_message
 where sequence_number > ?2 and sequence_number <= ?3 and grp is not null
-    -- not `done = 0`: that is behind the body, all of which would be read
+    -- not `status = 0`: that is behind the body, all of which would be read
     and sequence_number not in (
-        select sequence_number from inturn_message indexed by inturn_done
-        where done = 1 and sequence_number > ?2 and sequence_number <= ?3
+        select sequence_number from inturn_message indexed by inturn_acknowledged
+        where status = 1 and sequence_number > ?2 and sequence_number <= ?3
     )
     and sequence_number not in (
         select sequence_number from inturn_message indexed by inturn_deferred
-        where queue = ?1 and done = 2 and sequence_number > ?2 and sequence_number <= ?3
+        where queue = ?1 and status = 2 and sequence_number > ?2 and sequence_number <= ?3
     )
 order by sequence_number;
 
@@ -179,44 +181,44 @@ order by sequence_number;
 select sequence_number from inturn_message
 where sequence_number > ?2 and sequence_number <= ?3 and grp = ?4
     and sequence_number not in (
-        select sequence_number from inturn_message indexed by inturn_done
-        where done = 1 and sequence_number > ?2 and sequence_number <= ?3
+        select sequence_number from inturn_message indexed by inturn_acknowledged
+        where status = 1 and sequence_number > ?2 and sequence_number <= ?3
     )
     and sequence_number not in (
         select sequence_number from inturn_message indexed by inturn_deferred
-        where queue = ?1 and done = 2 and sequence_number > ?2 and sequence_number <= ?3
+        where queue = ?1 and status = 2 and sequence_number > ?2 and sequence_number <= ?3
     )
 order by sequence_number limit ?5;
 
--- name: index
+-- name: index_pending
 insert into inturn_pending (queue, grp, sequence_number)
 select ?1, grp, sequence_number from inturn_message
 where sequence_number > ?2 and sequence_number <= ?3 and grp is not null
     and sequence_number not in (
-        select sequence_number from inturn_message indexed by inturn_done
-        where done = 1 and sequence_number > ?2 and sequence_number <= ?3
+        select sequence_number from inturn_message indexed by inturn_acknowledged
+        where status = 1 and sequence_number > ?2 and sequence_number <= ?3
     )
     and sequence_number not in (
         select sequence_number from inturn_message indexed by inturn_deferred
-        where queue = ?1 and done = 2 and sequence_number > ?2 and sequence_number <= ?3
+        where queue = ?1 and status = 2 and sequence_number > ?2 and sequence_number <= ?3
     )
 order by grp, sequence_number;
 
 -- name: still_pending
 select sequence_number from inturn_message
-where sequence_number in (select value from json_each(?)) and done = 0 order by sequence_number;
+where sequence_number in (select value from json_each(?)) and status = 0 order by sequence_number;
 
--- name: not_pending
+-- name: remove_pending
 delete from inturn_pending where queue = ? and grp = ? and sequence_number = ?;
 
--- name: none_pending
+-- name: remove_pending_range
 -- All messages between two, if their number matches.
 delete from inturn_pending
 where queue = ?1 and grp = ?2 and sequence_number between ?3 and ?4 and ?5 = (
     select count(*) from inturn_pending where queue = ?1 and grp = ?2 and sequence_number between ?3 and ?4
 );
 
--- name: pending_again
+-- name: add_pending
 insert or ignore into inturn_pending (queue, grp, sequence_number) values (?, ?, ?);
 
 -- name: group_messages
@@ -227,13 +229,13 @@ where p.queue = ? and p.grp = ? order by p.sequence_number limit ?;
 
 -- name: one_message
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where sequence_number = ? and done <> 1;
+from inturn_message where sequence_number = ? and status <> 1;
 
 -- name: messages
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where sequence_number in (select value from json_each(?)) and done = 0 order by sequence_number;
+from inturn_message where sequence_number in (select value from json_each(?)) and status = 0 order by sequence_number;
 
--- name: any_hold
+-- name: has_hold
 select 1 from inturn_hold where sequence_number > ? and sequence_number <= ? limit 1;
 
 -- name: hold
@@ -254,10 +256,10 @@ where queue = ? and grp = ? and deferred = 0;
 select sequence_number, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed from inturn_hold
 where queue = ? and grp = ? and deferred = 1 and token is not null;
 
--- name: keep_holds
+-- name: extend_session_holds
 update inturn_hold set until_ms = ?4, since_ms = ?5 where queue = ?1 and grp = ?2 and deferred = 0 and token = ?3;
 
--- name: keep_fetched
+-- name: extend_fetched_holds
 update inturn_hold set until_ms = ?4, since_ms = ?5 where queue = ?1 and grp = ?2 and deferred = 1 and token = ?3;
 
 -- name: set_hold
@@ -279,7 +281,7 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 select token, grp, numbers, until_ms from inturn_lease
 where queue = ? and token in (select value from json_each(?));
 
--- name: lease_of
+-- name: lease_holds
 select value, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed
 from inturn_lease, json_each(numbers)
 where queue = ? and grp = ?;
@@ -290,21 +292,21 @@ update inturn_lease set numbers = ?, messages = ? where queue = ? and grp = ?;
 -- name: end_lease
 delete from inturn_lease where queue = ? and grp = ?;
 
--- name: hold_each
+-- name: split_lease
 insert into inturn_hold
     (sequence_number, queue, grp, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed)
 select value, queue, grp, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed
 from inturn_lease, json_each(numbers) where queue = ? and grp = ?;
 
--- name: anything_over
-select 1 from inturn_session where queue = ?1 and until_ms <= ?2
+-- name: has_expired
+select 1 from inturn_group_lock where queue = ?1 and until_ms <= ?2
 union all select 1 from inturn_lease where queue = ?1 and until_ms <= ?2
 union all select 1 from inturn_hold where queue = ?1 and until_ms <= ?2 limit 1;
 
--- name: leases_over
+-- name: expired_leases
 select grp from inturn_lease where queue = ? and until_ms <= ? order by until_ms limit ?;
 
--- name: lease_due
+-- name: next_lease_end
 select until_ms, since_ms from inturn_lease where queue = ? order by until_ms limit 1;
 
 -- name: end_lease_at
@@ -315,7 +317,7 @@ where queue = ?3 and grp = ?4 and since_ms = ?5 and until_ms = ?6;
 update inturn_hold set until_ms = ?1, since_ms = ?2
 where queue = ?3 and grp = ?4 and deferred = 0 and since_ms = ?5 and until_ms = ?6;
 
--- name: group_of
+-- name: message_group
 select grp from inturn_message where sequence_number = ?;
 
 -- name: remove_hold
@@ -324,7 +326,7 @@ delete from inturn_hold where sequence_number = ?;
 -- name: remove_holds
 delete from inturn_hold where sequence_number in (select value from json_each(?));
 
--- name: over
+-- name: expired_holds
 select sequence_number, grp, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed from inturn_hold
 where queue = ? and until_ms <= ? order by until_ms, sequence_number limit ?;
 
@@ -335,14 +337,14 @@ select count(*) filter (where token is not null)
        count(*) filter (where token is null)
 from inturn_hold where queue = ?1 and until_ms > ?2;
 
--- name: due
+-- name: next_hold_end
 select until_ms, since_ms from inturn_hold where queue = ? and until_ms is not null order by until_ms limit 1;
 
--- name: begun_later
+-- name: spans_begun_after
 select 0 as kind, queue, sequence_number as key, since_ms, until_ms from inturn_hold
 where until_ms is not null and since_ms > ?1
 union all select 1, queue, grp, since_ms, until_ms from inturn_lease where since_ms > ?1
-union all select 2, queue, grp, since_ms, until_ms from inturn_session where until_ms is not null and since_ms > ?1
+union all select 2, queue, grp, since_ms, until_ms from inturn_group_lock where until_ms is not null and since_ms > ?1
 order by until_ms limit ?2;
 
 -- name: end_hold_at
@@ -355,14 +357,14 @@ delete from inturn_message where sequence_number = ?;
 -- name: remove_messages
 delete from inturn_message where sequence_number in (select value from json_each(?));
 
--- name: set_aside
-update inturn_message set done = 2 where sequence_number = ?;
+-- name: defer_message
+update inturn_message set status = 2 where sequence_number = ?;
 
 -- name: acknowledge
-update inturn_message set done = 1 where sequence_number in (select value from json_each(?));
+update inturn_message set status = 1 where sequence_number in (select value from json_each(?));
 
--- name: oldest
-select sequence_number, grp, done, sent_ms from inturn_message
+-- name: oldest_messages
+select sequence_number, grp, status, sent_ms from inturn_message
 where sequence_number between ? and ? order by sequence_number limit ?;
 
 -- name: read
@@ -390,12 +392,12 @@ from inturn_message where sequence_number > ?1 and sequence_number <= ?2;
 
 -- name: read_pending
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where sequence_number > ? and sequence_number <= ? and done <> 1
+from inturn_message where sequence_number > ? and sequence_number <= ? and status <> 1
 order by sequence_number limit ?;
 
 -- name: read_deferred
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where queue = ? and sequence_number > ? and done = 2 order by sequence_number limit ?;
+from inturn_message where queue = ? and sequence_number > ? and status = 2 order by sequence_number limit ?;
 
 -- name: read_group
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
@@ -403,12 +405,12 @@ from inturn_pending join inturn_message using (queue, grp, sequence_number)
 where queue = ?1 and grp = ?2 and sequence_number > ?3
 union all
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where queue = ?1 and grp = ?2 and sequence_number > ?3 and done = 2
+from inturn_message where queue = ?1 and grp = ?2 and sequence_number > ?3 and status = 2
 order by sequence_number limit ?4;
 
 -- name: read_group_deferred
 select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note
-from inturn_message where queue = ? and grp = ? and sequence_number > ? and done = 2 order by sequence_number limit ?;
+from inturn_message where queue = ? and grp = ? and sequence_number > ? and status = 2 order by sequence_number limit ?;
 
 -- name: groups
 select grp, count(*), min(sequence_number) from inturn_pending where queue = ? group by grp order by 3 limit ?;
@@ -420,32 +422,32 @@ select count(*), min(sequence_number) from inturn_pending where queue = ? and gr
 -- Messages without a group with their state: free or hidden.
 select sequence_number from inturn_ready where sequence_number > ?2 and sequence_number <= ?3 and grp is null
 union
-select sequence_number from inturn_line where place > ?2 and place <= ?3 and grp is null
+select sequence_number from inturn_ready_place where place > ?2 and place <= ?3 and grp is null
 union
 select sequence_number from inturn_hold where queue = ?1 and until_ms is not null and grp is null and deferred = 0
 order by sequence_number limit ?4;
 
--- name: gate
-select token, until_ms, since_ms, note, parked_ms from inturn_session where queue = ? and grp = ?;
+-- name: group_lock
+select token, until_ms, since_ms, note, parked_ms from inturn_group_lock where queue = ? and grp = ?;
 
--- name: set_gate
-insert into inturn_session (queue, grp, token, until_ms, since_ms, note, parked_ms) values (?, ?, ?, ?, ?, ?, ?)
+-- name: set_group_lock
+insert into inturn_group_lock (queue, grp, token, until_ms, since_ms, note, parked_ms) values (?, ?, ?, ?, ?, ?, ?)
 on conflict (queue, grp) do update
 set token = excluded.token, until_ms = excluded.until_ms, since_ms = excluded.since_ms,
     note = excluded.note, parked_ms = excluded.parked_ms;
 
--- name: locks_over
-select grp, token, until_ms, since_ms, note, parked_ms from inturn_session
+-- name: expired_group_locks
+select grp, token, until_ms, since_ms, note, parked_ms from inturn_group_lock
 where queue = ? and until_ms <= ? order by until_ms limit ?;
 
--- name: lock_due
-select until_ms, since_ms from inturn_session where queue = ? and until_ms is not null order by until_ms limit 1;
+-- name: next_group_lock_end
+select until_ms, since_ms from inturn_group_lock where queue = ? and until_ms is not null order by until_ms limit 1;
 
--- name: end_lock_at
-update inturn_session set until_ms = ?1, since_ms = ?2
+-- name: end_group_lock_at
+update inturn_group_lock set until_ms = ?1, since_ms = ?2
 where queue = ?3 and grp = ?4 and since_ms = ?5 and until_ms = ?6;
 
--- name: next_group
+-- name: next_ready_group
 select sequence_number, grp from inturn_ready
 where sequence_number > ? and sequence_number <= ? and grp is not null order by sequence_number limit ?;
 
@@ -457,28 +459,28 @@ join inturn_message m on m.sequence_number = p.sequence_number
 left join inturn_hold h on h.sequence_number = p.sequence_number
 where p.queue = ? and p.grp = ? and h.token is not ? order by p.sequence_number limit ?;
 
--- name: state
-select state from inturn_session where queue = ? and grp = ?;
+-- name: session_state
+select session_state from inturn_group_lock where queue = ? and grp = ?;
 
--- name: set_state
-update inturn_session set state = ? where queue = ? and grp = ?;
+-- name: set_session_state
+update inturn_group_lock set session_state = ? where queue = ? and grp = ?;
 
--- name: forget_session
-delete from inturn_session
-where queue = ? and grp = ? and token is null and note is null and state is null;
+-- name: remove_unused_group_lock
+delete from inturn_group_lock
+where queue = ? and grp = ? and token is null and note is null and session_state is null;
 
 -- name: save_key
 insert into inturn_key (space, key, record, until_ms) values (?, ?, ?, ?)
 on conflict (space, key) do update set record = excluded.record, until_ms = excluded.until_ms;
 
--- name: outdated_keys
+-- name: expired_keys
 select space, key from inturn_key where until_ms <= ? order by until_ms limit ?;
 
--- name: last_token
-select value from inturn_meta where name = 'key_tokens';
+-- name: last_key_token
+select value from inturn_meta where name = 'last_key_token';
 
--- name: save_token
-insert or replace into inturn_meta (name, value) values ('key_tokens', ?);
+-- name: save_last_key_token
+insert or replace into inturn_meta (name, value) values ('last_key_token', ?);
 
 -- name: keys_cleared_ms
 select value from inturn_meta where name = 'keys_cleared_ms';
@@ -487,90 +489,92 @@ select value from inturn_meta where name = 'keys_cleared_ms';
 insert or replace into inturn_meta (name, value) values ('keys_cleared_ms', ?);
 
 -- name: pipeline
-select number, name, about, counts, outputs, tokens from inturn_pipeline where name = ?;
+select number, name, about, counts, last_output, last_token from inturn_pipeline where name = ?;
 
 -- name: save_pipeline
-insert into inturn_pipeline (number, name, about, counts, outputs, tokens) values (?, ?, ?, ?, ?, ?)
+insert into inturn_pipeline (number, name, about, counts, last_output, last_token) values (?, ?, ?, ?, ?, ?)
 on conflict (number) do update
-set about = excluded.about, counts = excluded.counts, outputs = excluded.outputs, tokens = excluded.tokens;
+set about = excluded.about, counts = excluded.counts,
+    last_output = excluded.last_output, last_token = excluded.last_token;
 
 -- name: last_pipeline
 select coalesce(max(number), 0) from inturn_pipeline;
 
--- name: lines
+-- name: group_records
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
 where pipeline = ? and grp in (select value from json_each(?));
 
--- name: line
+-- name: group_record
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
 where pipeline = ? and grp = ?;
 
 -- name: set_due
 update inturn_group set due_us = oldest_us + ?2 where pipeline = ?1 and status <> 'open' and status = 'waiting';
 
--- name: put_off
+-- name: postpone_due
 update inturn_group set due_us = ?4
 where pipeline = ?1 and grp in (select value from json_each(?2)) and due_us <= ?3;
 
--- name: versions
+-- name: group_versions
 select grp, version from inturn_group where pipeline = ? and grp in (select value from json_each(?));
 
--- name: save_lines
+-- name: save_group_records
 insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us, state_json)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (pipeline, grp) do update
 set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
     held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us, state_json = excluded.state_json;
 
--- name: begun
-select grp, begun, begun_until_ms from inturn_group
-where pipeline = ? and grp in (select value from json_each(?)) and begun > 0;
+-- name: begun_tasks
+select grp, begun_tasks, begun_until_ms from inturn_group
+where pipeline = ? and grp in (select value from json_each(?)) and begun_tasks > 0;
 
--- name: begin_turns
-update inturn_group set begun = ?3, begun_until_ms = ?4 where pipeline = ?1 and grp = ?2;
+-- name: begin_tasks
+update inturn_group set begun_tasks = ?3, begun_until_ms = ?4 where pipeline = ?1 and grp = ?2;
 
--- name: held_turns
-select epoch, turn, tie, id, since_us, digest, content from inturn_held
-where pipeline = ? and grp = ? and turn in (select value from json_each(?));
+-- name: held_at_positions
+select epoch, position, tie, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? and position in (select value from json_each(?));
 
--- name: held_ids
-select epoch, turn, tie, id, since_us, digest, content from inturn_held
+-- name: held_with_ids
+select epoch, position, tie, id, since_us, digest, content from inturn_held
 where pipeline = ? and grp = ? and id in (select value from json_each(?)) and id <> '';
 
--- name: hold_messages
-insert or replace into inturn_held (pipeline, grp, epoch, turn, tie, id, since_us, digest, content)
+-- name: add_held
+insert or replace into inturn_held (pipeline, grp, epoch, position, tie, id, since_us, digest, content)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: release_messages
-delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and turn = ? and tie = ? and id = ?;
+-- name: remove_held
+delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and position = ? and tie = ? and id = ?;
 
 -- name: held_from
-select epoch, turn, tie, id, since_us, digest, content from inturn_held
-where pipeline = ? and grp = ? and (epoch, turn, tie, id) >= (?, ?, ?, ?) order by epoch, turn, tie, id limit ?;
+select epoch, position, tie, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? and (epoch, position, tie, id) >= (?, ?, ?, ?) order by epoch, position, tie, id limit ?;
 
 -- name: held_head
-select epoch, turn, tie, id, since_us, digest, content from inturn_held
-where pipeline = ? and grp = ? order by epoch, turn, tie, id limit 1;
+select epoch, position, tie, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? order by epoch, position, tie, id limit 1;
 
 -- name: marks
-select mark, digest, turn from inturn_mark
+select mark, digest, position from inturn_mark
 where mark in (select substr(?1, value, ?3) from json_each(?2)) and pipeline = ?4 and grp = ?5 order by mark;
 
 -- name: add_marks
-insert into inturn_mark (pipeline, grp, mark, digest, turn) values (?, ?, ?, ?, ?);
+insert into inturn_mark (pipeline, grp, mark, digest, position) values (?, ?, ?, ?, ?);
 
--- name: reject_messages
+-- name: add_rejected
 insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms) values (?, ?, ?, ?, ?, ?);
 
 -- name: add_outputs
-insert into inturn_output (pipeline, number, grp, epoch, revision, id, at, effect_id, output, trace, made_ms)
+insert into inturn_output
+    (pipeline, number, grp, epoch, revision, id, output_index, effect_id, output, trace, created_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: post
+-- name: add_to_outbox
 insert or ignore into inturn_outbox (pipeline, grp, until_ms, token, attempts) values (?, ?, ?, 0, 0);
 
 -- name: group_outputs
-select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
+select number, grp, epoch, revision, id, output_index, effect_id, output, trace from inturn_output
 where pipeline = ? and grp = ? order by number limit ?;
 
 -- name: unclaimed
@@ -596,17 +600,17 @@ delete from inturn_output where pipeline = ? and number = ?;
 -- name: has_outputs
 select 1 from inturn_output where pipeline = ? and grp = ? limit 1;
 
--- name: post_again
+-- name: reschedule_delivery
 update inturn_outbox set token = 0, until_ms = ?, attempts = ?, error = ?, lapses = ? where pipeline = ? and grp = ?;
 
--- name: posted
+-- name: remove_from_outbox
 delete from inturn_outbox where pipeline = ? and grp = ?;
 
--- name: outgoing
+-- name: group_deliveries
 select grp, until_ms, attempts, error, (select count(*) from inturn_output o where o.pipeline = b.pipeline and o.grp = b.grp)
 from inturn_outbox b where pipeline = ? and grp in (select value from json_each(?)) order by grp limit ?;
 
--- name: failing
+-- name: failing_deliveries
 select grp, until_ms, attempts, error, (select count(*) from inturn_output o where o.pipeline = b.pipeline and o.grp = b.grp)
 from inturn_outbox b where pipeline = ? and grp > ? and attempts > 0 order by grp limit ?;
 
@@ -620,24 +624,24 @@ update inturn_outbox set until_ms = 0 where pipeline = ? and until_ms >= ? retur
 -- name: add_decisions
 insert into inturn_decision (pipeline, name, grp, decision) values (?, ?, ?, ?);
 
--- name: take_decisions
+-- name: set_verdicts
 update inturn_decision set verdict = ?3 where pipeline = ?1 and name = ?2 and verdict is null;
 
 -- name: verdicts
 select name, verdict from inturn_decision
 where pipeline = ? and name in (select value from json_each(?)) and verdict is not null;
 
--- name: decided_groups
+-- name: decision_groups
 select name, grp from inturn_decision where pipeline = ? and name in (select value from json_each(?));
 
--- name: written
+-- name: save_written_ms
 insert or replace into inturn_meta (name, value) values ('written_ms', ?);
 
 -- name: hidden_groups
 select grp from inturn_hold where queue = ?1 and until_ms > ?2 and grp is not null
 union select grp from inturn_lease where queue = ?1 and until_ms > ?2;
 
--- name: leased_so
+-- name: matching_lease_count
 select count(*)
 from (
     select json_extract(value, '$[0]') number, json_extract(value, '$[1]') token, json_extract(value, '$[5]') until_ms
@@ -656,21 +660,21 @@ where until_ms > ?3 and (
     )
 );
 
--- name: forget_attempts
+-- name: remove_expired_attempts
 delete from inturn_attempt where (queue, id) in (
     select queue, id from inturn_attempt where until_ms <= ? order by until_ms limit ?
 );
 
--- name: remember_attempt
+-- name: save_attempt
 insert or replace into inturn_attempt (queue, id, until_ms, leases) values (?, ?, ?, ?);
 
 -- name: newest_incarnation
 select id from inturn_incarnation where queue = ? order by after desc limit 1;
 
 -- name: begin_incarnation
-insert into inturn_incarnation (queue, after, id, made_ms, note) values (?, ?, ?, ?, ?)
+insert into inturn_incarnation (queue, after, id, created_ms, note) values (?, ?, ?, ?, ?)
 on conflict (queue, after) do update
-set id = excluded.id, made_ms = excluded.made_ms, note = coalesce(excluded.note, note);
+set id = excluded.id, created_ms = excluded.created_ms, note = coalesce(excluded.note, note);
 
 -- name: rates
 select grp, next_us from inturn_rate where queue = ? and grp in (select value from json_each(?));
@@ -678,7 +682,7 @@ select grp, next_us from inturn_rate where queue = ? and grp in (select value fr
 -- name: save_rate
 insert or replace into inturn_rate (queue, grp, next_us) values (?, ?, ?);
 
--- name: forget_rates
+-- name: remove_expired_rates
 delete from inturn_rate where queue = ?1 and grp in (
     select grp from inturn_rate where queue = ?1 and next_us < ?2 order by next_us limit ?3
 );
@@ -718,18 +722,18 @@ select ?;
 
 -- name: source_unfinished
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form, gone_ms
+    record_ms, is_finished, dropped, position_form, removed_ms
 from inturn_source_partition where source = ? and not is_finished order by name;
 
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form, gone_ms
+    record_ms, is_finished, dropped, position_form, removed_ms
 from inturn_source_partition where source = ? and name = ?;
 
 -- name: save_source_partition
 insert or replace into inturn_source_partition
     (source, name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note,
-     lag, record_ms, is_finished, dropped, position_form, gone_ms)
+     lag, record_ms, is_finished, dropped, position_form, removed_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: source_rejections_by_number
@@ -763,14 +767,14 @@ select ?, json_extract(value, '$[0]'), ?, json_extract(value, '$[1]') from json_
 select group_name, name, position from inturn_source_group
 where source = ? and group_name in (select value from json_each(?));
 
--- name: source_moved_of
+-- name: source_moved_of_group
 select group_name, name, position, home, home_position, queue_name, draft, number, moved_ms
 from inturn_source_moved where source = ? and group_name = ? order by number;
 
 -- name: remove_source_moved
 delete from inturn_source_moved where number in (select value from json_each(?));
 
--- name: source_figures
+-- name: source_metrics
 select source, shown, count(*) filter (where status = 'read'), count(*) filter (where status = 'unread'),
     count(*) filter (where status = 'finished'), count(*) filter (where status = 'paused'),
     count(*) filter (where status = 'refused'), sum(received), sum(rejected), sum(dropped),
@@ -789,29 +793,29 @@ group by source, shown order by source, shown;
 -- The kept log; see kept_log.py.
 
 -- name: log_messages
-select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, done
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, status
 from inturn_message
 where sequence_number > ?1 and sequence_number <= ?2 and (?4 is null or revision >= ?4) and (?5 is null or revision <= ?5)
 order by sequence_number limit ?3;
 
 -- name: log_of_group
 select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
-       m.came_from, m.note, m.done
+       m.came_from, m.note, m.status
 from inturn_log_group g join inturn_message m on m.sequence_number = g.sequence_number
 where g.queue = ?1 and g.grp = ?2 and g.sequence_number > ?3 and g.sequence_number <= ?4
     and (?6 is null or m.revision >= ?6) and (?7 is null or m.revision <= ?7)
 order by g.sequence_number limit ?5;
 
 -- name: log_newest_of_group
-select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, done
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, status
 from inturn_message
 where sequence_number > ?1 and sequence_number <= ?2 and grp = ?6
     and (?4 is null or revision >= ?4) and (?5 is null or revision <= ?5)
 order by sequence_number limit ?3;
 
--- name: log_done
-select sequence_number, sent_ms, grp from inturn_message indexed by inturn_done
-where done = 1 and sequence_number > ? and sequence_number <= ? order by sequence_number limit ?;
+-- name: log_acknowledged
+select sequence_number, sent_ms, grp from inturn_message indexed by inturn_acknowledged
+where status = 1 and sequence_number > ? and sequence_number <= ? order by sequence_number limit ?;
 
 -- name: measure_log
 insert or ignore into inturn_log_block (queue, last, bytes)
@@ -837,6 +841,6 @@ delete from inturn_log_group where queue = ?;
 -- name: erase_rejected
 delete from inturn_rejected where pipeline = ? and grp = ?;
 
--- name: erase_session
-update inturn_session set state = null, note = case when note is not null then 'forgotten' end
+-- name: erase_session_state
+update inturn_group_lock set session_state = null, note = case when note is not null then 'forgotten' end
 where queue = ? and grp = ?;

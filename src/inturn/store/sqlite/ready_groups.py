@@ -2,8 +2,8 @@
 
 It contains the head of every group that can be received. So the next message is the first row of an index, whatever the
 backlog and the number of locked or parked groups. The head of a group that was never nacked is in `inturn_ready`, by
-its sequence number only. Heads that were nacked, and heads that became ready after them, are in `inturn_line`. That
-table is not read until a message of the queue is nacked for the first time. Every change of a group ends in
+its sequence number only. Heads that were nacked, and heads that became ready after them, are in `inturn_ready_place`.
+That table is not read until a message of the queue is nacked for the first time. Every change of a group ends in
 :meth:`ReadyGroups.refresh`.
 """
 
@@ -40,11 +40,11 @@ class ReadyGroups(SqliteStatements):
 
     def next(self, queue: QueueInfo, limit: int, *, grouped: bool = False) -> list[tuple[int, str | None]]:
         """Return the first heads with their groups, in order; with ``grouped``, only heads that have a group."""
-        first = SQL["next_group"] if grouped else SQL["next_ready"]
+        first = SQL["next_ready_group"] if grouped else SQL["next_ready"]
         heads: list[tuple[int, str | None]] = self._run(first, (*queue.every, limit)).fetchall()
         if not queue.back[1]:
             return heads
-        behind = self._all("next_group_in_line" if grouped else "next_in_line", *queue.every, limit)
+        behind = self._all("next_ready_group_place" if grouped else "next_ready_place", *queue.every, limit)
         if not behind:
             return heads
         both = [((at, 0), at, group) for at, group in heads]
@@ -55,24 +55,24 @@ class ReadyGroups(SqliteStatements):
     def has(self, queue: QueueInfo, head: int) -> bool:
         """Return whether a head is in the ready queue."""
         return self._one("is_ready", head) is not None or (
-            queue.back[1] > 0 and self._one("is_in_line", head) is not None
+            queue.back[1] > 0 and self._one("has_ready_place", head) is not None
         )
 
     def leave(self, queue: QueueInfo, heads: Sequence[int]) -> None:
         """Remove heads from the ready queue, if they are in it."""
         numbers = [(head,) for head in heads]
-        self.connection.executemany(SQL["not_ready"], numbers)
+        self.connection.executemany(SQL["remove_ready"], numbers)
         if queue.back[1]:
-            self.connection.executemany(SQL["not_in_line"], numbers)
+            self.connection.executemany(SQL["remove_ready_place"], numbers)
 
     def _join(self, queue: QueueInfo, heads: Sequence[tuple[int, str | None, bool]]) -> None:
         """Add heads, each with its group and whether it was nacked, in this order; skip heads that are listed."""
         has_lead = queue.settings.priority_lead is not None
         if not queue.back[1] and not has_lead and not [head for head, _, is_back in heads if is_back]:  # the usual case
             if len(heads) == 1:
-                self._run(SQL["ready"], heads[0][:2])
+                self._run(SQL["add_ready"], heads[0][:2])
             else:
-                self._do_each("ready", [head[:2] for head in heads])
+                self._do_each("add_ready", [head[:2] for head in heads])
             return
         priorities = self._producers.priorities(queue, [group for _, group, _ in heads]) if has_lead else {}
         before = back = LinePlace(*queue.back)
@@ -81,14 +81,14 @@ class ReadyGroups(SqliteStatements):
                 place, back = ready_groups.joined(back, head, queue.last, is_back=is_back)
                 if not is_back and (lead := ready_groups.lead_of(priorities.get(group, 0), queue.settings)):
                     place = ready_groups.ahead(place, lead, queue.number)
-                    back = back if back.turn else LinePlace(0, 2)  # so that inturn_line is read
+                    back = back if back.turn else LinePlace(0, 2)  # so that inturn_ready_place is read
                 if place.turn:
-                    self._do("join_line", *place, head, group)
+                    self._do("add_ready_place", *place, head, group)
                 else:
-                    self._do("ready", head, group)
+                    self._do("add_ready", head, group)
         if back != before:
             queue.back = back
-            self._do("keep_back", *back, queue.number)
+            self._do("save_last_requeue", *back, queue.number)
 
     # --- changes ---
 
@@ -137,7 +137,7 @@ class ReadyGroups(SqliteStatements):
 
     def tidy(self, queue: QueueInfo, now_ms: int, touched: Touched = ()) -> None:
         """End expired holds and locks, and refresh their groups after those that are already touched."""
-        if self._run(SQL["anything_over"], (queue.number, now_ms)).fetchone():
+        if self._run(SQL["has_expired"], (queue.number, now_ms)).fetchone():
             over = self.over(queue, now_ms)
             for _, number, group, hold in over:
                 if hold is not None and delivery.is_hidden(
@@ -158,9 +158,9 @@ class ReadyGroups(SqliteStatements):
         over: list[tuple[int, int, str | None, DeliveryState | None]] = [
             (until_ms, 0, group, None) for until_ms, group in self._locks.end_locks(queue.number, now_ms)
         ]
-        for (group,) in self._all("leases_over", queue.number, now_ms, limits.EXPIRE_AT_ONCE):
+        for (group,) in self._all("expired_leases", queue.number, now_ms, limits.EXPIRE_AT_ONCE):
             self._leases.break_up(queue.number, group)
-        holds = self._all("over", queue.number, now_ms, limits.EXPIRE_AT_ONCE)
+        holds = self._all("expired_holds", queue.number, now_ms, limits.EXPIRE_AT_ONCE)
         over += [(hold[0], number, group, DeliveryState._make(hold)) for number, group, *hold in holds]
         over.sort(key=lambda each: each[:3])
         return [((number if group is None else 0, group), number, group, hold) for _, number, group, hold in over]

@@ -87,7 +87,11 @@ class Receives(SqliteStatements):
 
     def look_ahead(self, queue: QueueInfo, now_ms: int) -> None:
         """Set the time at which the next lease, delay or lock ends, after nothing was found."""
-        due = [row for kind in ("due", "lease_due", "lock_due") if (row := self._one(kind, queue.number))]
+        due = [
+            row
+            for kind in ("next_hold_end", "next_lease_end", "next_group_lock_end")
+            if (row := self._one(kind, queue.number))
+        ]
         if any(since_ms > now_ms for _, since_ms in due):
             self._spans.note(now_ms)
         ends = [until_ms for until_ms, _ in due]

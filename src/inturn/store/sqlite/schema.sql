@@ -12,27 +12,27 @@ insert into inturn_meta (name, value) values ('identity', lower(hex(randomblob(1
 -- --- Queues ---
 
 create table inturn_queue (
-    number     integer primary key,
-    name       text    not null unique,
-    settings   text    not null, -- JSON
-    readers    text    not null, -- JSON: up to which sequence number each has read
-    created_ms integer not null,
-    depth      integer not null, -- messages up to `last` that are not acknowledged
-    last       integer not null, -- a sequence number; later messages are not counted in this row yet
-    tokens     integer not null, -- the last fencing token
-    indexed    integer not null, -- the last sequence number that is in inturn_pending
+    number             integer primary key,
+    name               text    not null unique,
+    settings           text    not null, -- JSON
+    readers            text    not null, -- JSON: up to which sequence number each has read
+    created_ms         integer not null,
+    depth              integer not null, -- messages up to `counted_to` that are not acknowledged
+    counted_to         integer not null, -- a sequence number; later messages are not counted in this row yet
+    last_token         integer not null, -- the last fencing token
+    indexed_to         integer not null, -- the last sequence number that is in inturn_pending
     -- The last place of a group whose message was returned; see core/queue/ready_groups.py.
-    back_place integer not null default 0,
-    back_turn  integer not null default 0
+    last_requeue_place integer not null default 0,
+    last_requeue_rank  integer not null default 0
 );
 
 -- The incarnation in which each number of a queue was assigned; see core/queue/incarnation.py.
 create table inturn_incarnation (
-    queue   integer not null,
-    after   integer not null, -- the last sequence number before it
-    id      text    not null,
-    made_ms integer not null,
-    note    text,             -- why a person made it
+    queue      integer not null,
+    after      integer not null, -- the last sequence number before it
+    id         text    not null,
+    created_ms integer not null,
+    note       text,             -- why a person made it
     primary key (queue, after)
 ) without rowid;
 
@@ -43,7 +43,7 @@ create table inturn_rate (
     next_us integer not null,
     primary key (queue, grp)
 ) without rowid;
-create index inturn_rate_over on inturn_rate (queue, next_us);
+create index inturn_rate_due on inturn_rate (queue, next_us);
 
 -- --- Producers; see core/queue: deduplication.py, numbering.py, writers.py and ready_groups.py ---
 
@@ -101,11 +101,11 @@ create table inturn_message (
     origin          integer,          -- the sequence number that it was first sent with, if it was moved
     came_from       text,             -- the queue that it was moved from
     note            text,             -- why it was moved
-    done            integer not null default 0 -- 1: acknowledged, and kept for readers; 2: deferred
+    status          integer not null default 0 -- 1: acknowledged, and kept for readers; 2: deferred
 );
-create index inturn_done on inturn_message (sequence_number) where done = 1;
-create index inturn_deferred on inturn_message (queue, sequence_number) where done = 2;
-create index inturn_deferred_group on inturn_message (queue, grp, sequence_number) where done = 2;
+create index inturn_acknowledged on inturn_message (sequence_number) where status = 1;
+create index inturn_deferred on inturn_message (queue, sequence_number) where status = 2;
+create index inturn_deferred_group on inturn_message (queue, grp, sequence_number) where status = 2;
 
 -- The pending messages of a group, in order; the newest ones are not in it yet, see group_index.py.
 create table inturn_pending (
@@ -126,14 +126,14 @@ create table inturn_ready (
 
 -- The part of the ready queue with other places: groups whose message was returned, that became ready after such a
 -- group, or that have a priority.
-create table inturn_line (
+create table inturn_ready_place (
     place           integer not null,
-    turn            integer not null,
+    rank            integer not null,
     sequence_number integer not null,
     grp             text,
-    primary key (place, turn, sequence_number)
+    primary key (place, rank, sequence_number)
 ) without rowid;
-create unique index inturn_line_head on inturn_line (sequence_number);
+create unique index inturn_ready_place_head on inturn_ready_place (sequence_number);
 
 -- --- Receives and leases ---
 
@@ -185,20 +185,20 @@ create index inturn_attempt_due on inturn_attempt (until_ms);
 
 -- --- Groups: locks, parks and session states; see GroupLock in core/queue/sessions.py ---
 
-create table inturn_session (
-    queue     integer not null,
-    grp       text    not null,
-    token     integer, -- of the lock; null: the group is not locked
-    until_ms  integer, -- the end of the lock
-    since_ms  integer not null,
-    note      text,    -- why the group is parked; null: it is not
-    parked_ms integer,
-    state     blob,    -- what sessions store for the group
+create table inturn_group_lock (
+    queue         integer not null,
+    grp           text    not null,
+    token         integer,          -- of the lock; null: the group is not locked
+    until_ms      integer,          -- the end of the lock
+    since_ms      integer not null,
+    note          text,             -- why the group is parked; null: it is not
+    parked_ms     integer,
+    session_state blob,             -- what sessions store for the group
     primary key (queue, grp)
 );
-create index inturn_session_closed on inturn_session (queue, grp) where token is not null or note is not null;
-create index inturn_session_due on inturn_session (queue, until_ms) where until_ms is not null;
-create index inturn_session_parked on inturn_session (queue, parked_ms, grp) where note is not null;
+create index inturn_group_lock_closed on inturn_group_lock (queue, grp) where token is not null or note is not null;
+create index inturn_group_lock_due on inturn_group_lock (queue, until_ms) where until_ms is not null;
+create index inturn_group_lock_parked on inturn_group_lock (queue, parked_ms, grp) where note is not null;
 
 -- --- Kept logs; see core/queue/kept_log.py ---
 
@@ -231,12 +231,12 @@ create index inturn_key_due on inturn_key (until_ms) where until_ms is not null;
 -- --- Pipelines that run in a process; see store/records.py ---
 
 create table inturn_pipeline (
-    number  integer primary key,
-    name    text    not null unique,
-    about   text    not null, -- JSON
-    counts  text    not null, -- JSON
-    outputs integer not null, -- the number of the last output
-    tokens  integer not null  -- the last fencing token of the outbox
+    number      integer primary key,
+    name        text    not null unique,
+    about       text    not null, -- JSON
+    counts      text    not null, -- JSON
+    last_output integer not null, -- the number of the last output
+    last_token  integer not null  -- the last fencing token of the outbox
 );
 
 create table inturn_group (
@@ -247,7 +247,7 @@ create table inturn_group (
     held           integer not null, -- number of held messages
     oldest_us      integer,          -- since when the longest-waiting one is held
     due_us         integer,          -- when the group no longer waits
-    begun          integer not null default 0, -- turns that may have killed a process; see store/pipeline_store.py
+    begun_tasks    integer not null default 0, -- tasks that may have killed a process; see store/pipeline_store.py
     begun_until_ms integer not null default 0,
     -- The long ones last, so that the others are read without them.
     timeline       blob    not null, -- MessagePack
@@ -262,18 +262,18 @@ create table inturn_held (
     pipeline integer not null,
     grp      text    not null,
     epoch    integer not null,
-    turn     integer not null,
-    tie      text    not null, -- the order among messages of the same turn; see tie() in core/pipeline/order.py
+    position integer not null,
+    tie      text    not null, -- the order among messages of the same position; see tie() in core/pipeline/order.py
     id       text    not null,
     since_us integer not null,
     digest   blob    not null,
     content  text    not null, -- JSON
-    primary key (pipeline, grp, epoch, turn, tie, id)
+    primary key (pipeline, grp, epoch, position, tie, id)
 ) without rowid;
-create index inturn_held_turn on inturn_held (pipeline, grp, turn);
+create index inturn_held_position on inturn_held (pipeline, grp, position);
 create index inturn_held_id on inturn_held (pipeline, grp, id) where id <> '';
 -- Finds the longest-waiting message of a group with many held messages.
-create index inturn_held_since on inturn_held (pipeline, grp, since_us, epoch, turn, tie, id);
+create index inturn_held_since on inturn_held (pipeline, grp, since_us, epoch, position, tie, id);
 
 -- Marks of applied messages of groups with many messages, in addition to those in the group's record.
 create table inturn_mark (
@@ -281,7 +281,7 @@ create table inturn_mark (
     grp      text    not null,
     mark     blob    not null, -- identifies an applied message
     digest   blob    not null, -- its first bytes
-    turn     integer not null,
+    position integer not null,
     primary key (pipeline, grp, mark)
 ) without rowid;
 
@@ -299,17 +299,17 @@ create index inturn_decision_group on inturn_decision (pipeline, grp); -- for th
 -- --- Results of pipelines ---
 
 create table inturn_output (
-    pipeline  integer not null,
-    number    integer not null,
-    grp       text    not null,
-    epoch     integer,
-    revision  integer,
-    id        text,
-    at        integer not null, -- index among the outputs of its message
-    effect_id text    not null,
-    output    text    not null, -- JSON
-    trace     text,             -- W3C traceparent
-    made_ms   integer not null,
+    pipeline     integer not null,
+    number       integer not null,
+    grp          text    not null,
+    epoch        integer,
+    revision     integer,
+    id           text,
+    output_index integer not null, -- index among the outputs of its message
+    effect_id    text    not null,
+    output       text    not null, -- JSON
+    trace        text,             -- W3C traceparent
+    created_ms   integer not null,
     primary key (pipeline, number)
 ) without rowid;
 create index inturn_output_group on inturn_output (pipeline, grp, number);
@@ -339,7 +339,7 @@ create table inturn_rejected (
     message  text    not null,
     at_ms    integer not null
 );
-create index inturn_rejected_of on inturn_rejected (pipeline, number);
+create index inturn_rejected_number on inturn_rejected (pipeline, number);
 create index inturn_rejected_group on inturn_rejected (pipeline, grp); -- for the erasure of a group; see erasure.py
 
 -- Views for users, for joins with other tables.
@@ -349,7 +349,7 @@ from inturn_group g join inturn_pipeline p on p.number = g.pipeline;
 
 create view inturn_outputs as
 select p.name as pipeline, o.number as number, o.grp as "group", o.epoch as epoch, o.revision as revision, o.id as id,
-    o.at as "index", o.effect_id as effect_id, o.output as output
+    o.output_index as "index", o.effect_id as effect_id, o.output as output
 from inturn_output o join inturn_pipeline p on p.number = o.pipeline;
 
 create view inturn_rejections as
@@ -378,7 +378,7 @@ create table inturn_source_partition (
     is_finished   integer not null default 0, -- read to its end, as a file is; not read again until it changes
     dropped       integer not null default 0,
     position_form text    not null default '', -- by which a position that a user enters is checked; empty: any
-    gone_ms       integer,                    -- when it was found removed, after it was read to its end
+    removed_ms    integer,                    -- when it was found removed, after it was read to its end
     primary key (source, name)
 ) without rowid;
 
@@ -386,7 +386,7 @@ create table inturn_source_instance (
     source   text    not null,
     instance text    not null,
     until_ms integer not null,
-    trouble  text    not null, -- the error that it waits out; empty: none
+    error    text    not null, -- the error that it waits out; empty: none
     primary key (source, instance)
 ) without rowid;
 
@@ -407,7 +407,7 @@ create table inturn_source_rejection (
         coalesce(length(record_key), 0) + length(cast(headers as blob)) + coalesce(length(body), 0)
     ) stored
 );
-create index inturn_source_rejection_of on inturn_source_rejection (source, number, size);
+create index inturn_source_rejection_number on inturn_source_rejection (source, number, size);
 
 -- The ids of records of sources that have no positions, such as a queue of a broker.
 create table inturn_source_id (
@@ -439,6 +439,6 @@ create table inturn_source_moved (
     draft         blob    not null, -- MessagePack
     moved_ms      integer not null
 );
-create index inturn_source_moved_of on inturn_source_moved (source, group_name, number);
-create index inturn_source_moved_by_number on inturn_source_moved (source, number);
-create index inturn_source_moved_from on inturn_source_moved (source, name);
+create index inturn_source_moved_group on inturn_source_moved (source, group_name, number);
+create index inturn_source_moved_number on inturn_source_moved (source, number);
+create index inturn_source_moved_partition on inturn_source_moved (source, name);

@@ -70,13 +70,13 @@ class Sends(SqliteStatements):
             else:
                 heads.setdefault(group, last)
         self._insert(
-            add_plain=plain,
-            add_known=known,
-            add_numbered=numbered,
+            add_plain_message=plain,
+            add_message_with_dedup_id=known,
+            add_message_with_revision=numbered,
             add_message=messages,
             set_hold=holds,
-            ready=singles,
-            ready_if_first=self._firsts(queue, heads),
+            add_ready=singles,
+            add_ready_if_first=self._firsts(queue, heads),
         )
         before = queue.last
         queue.last += len(added)
@@ -117,8 +117,8 @@ class Sends(SqliteStatements):
                 in_line.append((head, number, group, *ready_groups.ahead(LinePlace(head), lead, number)))
         if in_line and not queue.back[1]:
             queue.back = (0, 2)
-            self._do("keep_back", *queue.back, queue.number)
-        self._do_each("in_line_if_first", in_line)
+            self._do("save_last_requeue", *queue.back, queue.number)
+        self._do_each("add_ready_place_if_first", in_line)
         return [row for row in firsts if not priorities.get(row[2])]
 
     # --- deduplication ---
@@ -171,7 +171,7 @@ class Sends(SqliteStatements):
         back_pressure.check_room(queue, sum(not each.duplicate for each in sent), ahead)
         if new:
             new = numbering.with_revisions(new, sent)
-            self._do_each("remember", [(queue.number, *key, *value) for key, value in new.items()])
+            self._do_each("save_dedup", [(queue.number, *key, *value) for key, value in new.items()])
             self._forget(len(new), now_ms)
         if given:
             self._producers.save_revisions(queue, given)
@@ -190,17 +190,17 @@ class Sends(SqliteStatements):
         rows = [(queue.number, *key, number, until_ms) for key, number in wanted]
         if isinstance(revisions, list):
             of = dict(enumerate(revisions, queue.last + 1))
-            self._do_each("remember_revision_if_new", [(*row, of[row[3]]) for row in rows])
+            self._do_each("add_dedup_with_revision", [(*row, of[row[3]]) for row in rows])
         else:
-            self._do_each("remember_if_new", rows)
+            self._do_each("add_dedup", rows)
         if self.connection.total_changes - before == len(wanted):
             self._forget(len(wanted), now_ms)
             return True
-        self._do_each("forget_new", [(queue.number, *key, queue.last) for key, _ in wanted])
+        self._do_each("remove_new_dedup", [(queue.number, *key, queue.last) for key, _ in wanted])
         return False
 
     def _known(self, queue: int, key: DedupKey) -> RememberedSend | None:
-        row = self._one("known", queue, *key)
+        row = self._one("find_dedup", queue, *key)
         return row and RememberedSend(*row)
 
     def _forget(self, new: int, now_ms: int) -> None:
@@ -209,7 +209,7 @@ class Sends(SqliteStatements):
         if self._to_sweep < limits.SWEEP_ROWS:
             return
         until_ms = now_ms - limits.CLOCK_SLACK_MS
-        end = self._one("sweep_to", *self._swept, self._to_sweep - 1)
-        self._do("sweep", *self._swept, *(end or _LAST), until_ms)
+        end = self._one("dedup_sweep_end", *self._swept, self._to_sweep - 1)
+        self._do("sweep_dedup", *self._swept, *(end or _LAST), until_ms)
         self._swept = end or _FIRST
         self._to_sweep = 0

@@ -46,7 +46,7 @@ class SqliteServers(SqlServers):
 
     def written(self, now_ms: int) -> int:
         """Write the time, since SQLite skips writes that change nothing; return the depth of all queues."""
-        self._do("written", now_ms)
+        self._do("save_written_ms", now_ms)
         return sum(info.depth for info in self._queues.queues.values())
 
     # --- the state of one server of a file ---

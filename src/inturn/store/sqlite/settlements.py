@@ -9,6 +9,7 @@ from inturn.core import limits
 from inturn.core.queue import delivery, ready_groups, sessions
 from inturn.core.queue.delivery import DeliveryState, SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import QueueInfo, StoredMessage
+from inturn.store.sql.statements import MessageStatus
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.group_locks import SqliteGroupLocks
@@ -72,14 +73,14 @@ class Removals(SqliteStatements):
     def retire(self, queue: QueueInfo, now_ms: int) -> Touched:
         """Remove messages past their retention; return their groups."""
         retired_ms = delivery.retired_ms(queue.settings, now_ms)
-        oldest = None if retired_ms is None else self._one("oldest", *queue.every, 1)
+        oldest = None if retired_ms is None else self._one("oldest_messages", *queue.every, 1)
         if retired_ms is None or oldest is None or oldest[-1] > retired_ms:  # the usual case
             return ()
         touched = []
-        for number, group, done, sent_ms in self._all("oldest", *queue.every, limits.EXPIRE_AT_ONCE):
+        for number, group, status, sent_ms in self._all("oldest_messages", *queue.every, limits.EXPIRE_AT_ONCE):
             if sent_ms > retired_ms:
                 break
-            self.remove(queue, number, group, is_pending=done != 1)
+            self.remove(queue, number, group, is_pending=status != MessageStatus.ACKNOWLEDGED)
             touched.append((0 if group is not None else number, group))
         return touched
 
@@ -93,7 +94,7 @@ class Removals(SqliteStatements):
         self.leave(queue, [(entry.sequence_number, group)])
         self._index.nonempty.discard((queue.number, group))
         self._line.leave(queue, [entry.sequence_number])
-        self._do("add_moved", *moved, to.number)
+        self._do("add_moved_message", *moved, to.number)
         if is_new:
             to.last = number
             self._index.sent(to, number - 1, [(number, group)])
@@ -207,7 +208,7 @@ class Settlements(SqliteStatements):
         elif change.act is SettleAction.DEFER:
             if group is not None:
                 self._index.leave(queue, {group: {number}})
-            self._do("set_aside", number)
+            self._do("defer_message", number)
             self._leases.set_hold(queue, number, group, delivery.deferred(hold))
         elif change.act in {SettleAction.CANCEL, SettleAction.ERASE}:
             self._removals.remove(queue, number, group)
