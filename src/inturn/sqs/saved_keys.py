@@ -133,7 +133,9 @@ def check_sealing(saved: Mapping[str, SavedKey], sealing: SealingKeys) -> None:
 
 def _malformed(key_id: str) -> InputError:
     name = fact_name(key_id)
-    return InputError(f"{name!r} in table inturn_server_value is not a valid access key; remove it with 'inturn keys remove'")
+    return InputError(
+        f"{name!r} in table inturn_server_value is not a valid access key; remove it with 'inturn keys remove'"
+    )
 
 
 # --- the operations of the commands ---

@@ -173,7 +173,8 @@ class SqlSources(SourceStore):
     @override
     def figures(self, now_ms: int) -> list[SourceFigures]:
         return [
-            SourceFigures.from_row(now_ms, row) for row in self._read("source_metrics", now_ms, limits.FIGURES_PARTITIONS)
+            SourceFigures.from_row(now_ms, row)
+            for row in self._read("source_metrics", now_ms, limits.FIGURES_PARTITIONS)
         ]
 
     @staticmethod
