@@ -20,19 +20,19 @@ from inturn.core.pipeline.decision import Decision, DecisionAction, decide
 from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.grades import GaplessTimeline
 from inturn.core.pipeline.journal import Journal
-from inturn.core.pipeline.timeline import TABLE, Position, Status, TimelineVerdict
+from inturn.core.pipeline.timeline import TABLE, Relation, Status, TimelineVerdict
 
 PAGE = Path(__file__).with_name("design.md")
 BEGIN, END = "<!-- timeline: begin -->", "<!-- timeline: end -->"
 
 PLACES = {
-    Position.NEXT: "it is its turn",
-    Position.AHEAD: "its turn has not come",
-    Position.COPY: "applied, held or a conflict already, same content",
-    Position.OTHER: "applied or held already, other content",
-    Position.FORGOTTEN: "behind, and no longer remembered",
-    Position.SKIPPED: "in a gap that was skipped",
-    Position.LATE: "below the watermark",
+    Relation.NEXT: "it is its turn",
+    Relation.AHEAD: "its turn has not come",
+    Relation.COPY: "applied, held or a conflict already, same content",
+    Relation.OTHER: "applied or held already, other content",
+    Relation.FORGOTTEN: "behind, and no longer remembered",
+    Relation.SKIPPED: "in a gap that was skipped",
+    Relation.LATE: "below the watermark",
 }
 STATUSES = {
     Status.OPEN: "nothing is held",
@@ -101,8 +101,8 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
                 content, revision, epoch = each
                 mark, message = content.encode().ljust(32), {"content": content}
                 entry = TimelineEntry(turn=revision, digest=mark, message=message, epoch=epoch)
-                renews = group.timeline.renews(entry)
-                verdict = group.offer(entry)
+                renews = group.timeline.begins_epoch(entry)
+                verdict = group.process(entry)
                 event = "higher epoch" if renews else verdict.value
             after = group.timeline.status
             if before is not after:

@@ -43,7 +43,7 @@ def book(account: Account, booking: Booking) -> tuple[Account, list[dict[str, ob
 ACCOUNTS = inturn.Pipeline(
     name="accounts", group="account", order=inturn.Arrival(), id="id", handler=book, state=Account, message=Booking
 )
-BACK = inturn.To("bookings", group="account")
+BACK = inturn.ToQueue("bookings", group="account")
 
 if __name__ == "__main__":
     with inturn.open(":memory:") as db:

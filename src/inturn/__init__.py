@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from inturn.database import open as open  # noqa: A004 - inturn.open, as sqlite and shelve have it; re-exported
     from inturn.dry_runs import dry_run
     from inturn.ingest.outbox import outbox
-    from inturn.worker import To, work
+    from inturn.worker import ToQueue, work
 
 __all__ = [
     "Arrival",
@@ -28,7 +28,7 @@ __all__ = [
     "Retry",
     "Retryable",
     "Timestamp",
-    "To",
+    "ToQueue",
     "Wait",
     "consume",
     "dry_run",

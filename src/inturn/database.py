@@ -28,9 +28,9 @@ from inturn.queue.operation import operation
 from inturn.queue.queue import Queue, check_dead_letter
 from inturn.results.inspection import DatabaseInspector
 from inturn.results.pipeline import PipelineResults
-from inturn.store.commands import Ask, Command, Read
+from inturn.store.commands import Command, Read, StoreCall
 from inturn.store.drivers import adopted
-from inturn.store.protocols import PipelineKeeper, SqlStore, Store
+from inturn.store.protocols import QueueAndPipelineStore, SqlStore, Store
 from inturn.store.sqlite import SqliteStore, check_there
 from inturn.store.sqlite.file import OWNER_ONLY, checked_mode
 from inturn.store.writer.group_commit import Writer
@@ -207,7 +207,7 @@ class Database:
                 raise QueueExists(msg)
             return deepcopy(info)
 
-        return Ask(name, make).within(tx)
+        return StoreCall(name, make).within(tx)
 
     @operation
     def queues(self) -> Command[list[str]]:
@@ -225,7 +225,7 @@ class Database:
     @operation
     def pipelines(self) -> Command[list[str]]:
         """Return the names of the pipelines with results."""
-        return Read("", lambda store, _now_ms: sorted(cast("PipelineKeeper", store).pipelines.names()))
+        return Read("", lambda store, _now_ms: sorted(cast("QueueAndPipelineStore", store).pipelines.names()))
 
     @operation
     def figures(self) -> Command[Figures]:

@@ -15,7 +15,7 @@ from inturn.core.errors import InturnError, PipelineError
 from inturn.core.pipeline.definition import Pipeline
 
 if TYPE_CHECKING:
-    from inturn.worker import To
+    from inturn.worker import ToQueue
 
 
 def load(where: str, modules: dict[str, ModuleType] | None = None) -> Pipeline:
@@ -36,17 +36,17 @@ def load(where: str, modules: dict[str, ModuleType] | None = None) -> Pipeline:
     return found
 
 
-def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., Any] | To":
+def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., Any] | ToQueue":
     """Return the function, or the ``inturn.To``, at ``app.py:post`` or ``package.module:name``.
 
     Raises:
         PipelineError: if it does not exist or cannot be loaded.
     """
-    from inturn.worker import To
+    from inturn.worker import ToQueue
 
     place, name, module = _module_of(where, "the function", "post", modules)
-    found: Callable[..., Any] | To | None = getattr(module, name, None)
-    if not callable(found) and not isinstance(found, To):
+    found: Callable[..., Any] | ToQueue | None = getattr(module, name, None)
+    if not callable(found) and not isinstance(found, ToQueue):
         raise PipelineError(f"no function or inturn.To {name!r} in {place}; {_functions(module)}")
     return found
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from inturn.core.arguments import check_type
-from inturn.core.pipeline.deciding import Decider, GroupDecisions
 from inturn.core.pipeline.decision import DecisionAction
+from inturn.core.pipeline.decision_service import DecisionService, GroupDecisions
 from inturn.core.pipeline.definition import Pipeline, check_pipeline
 from inturn.core.pipeline.dry_run import DryRun
 from inturn.core.pipeline.selection import DecisionDraft
@@ -44,11 +44,11 @@ def dry_run(
     check_type("stored", stored, GroupDecisions, "db.pipeline(…) or inturn.spark.store(…)")
     at = stored.inspector
     chosen = DecisionAction.of(action)
-    draft = at.draft(chosen, *names, content=content, by="dry run", group=group, error=error, all=all)
+    draft = at.prepare(chosen, *names, content=content, by="dry run", group=group, error=error, all=all)
     return run(pipeline, at, draft)
 
 
-def run(pipeline: Pipeline, at: Decider, draft: DecisionDraft) -> Iterator[DryRun]:
+def run(pipeline: Pipeline, at: DecisionService, draft: DecisionDraft) -> Iterator[DryRun]:
     """Yield the effect that each decision of a draft would have; see :func:`dry_run`."""
     if isinstance(at, DatabaseInspector):
         from inturn.worker.dry_run import dry_run as in_worker

@@ -21,8 +21,8 @@ from inturn.core.texts import note
 from inturn.faults import reach
 from inturn.queue.message import group_name
 from inturn.results.stored_place import counts_of, erased_record
-from inturn.store.commands import Ask, queue_of
-from inturn.store.records import Decided, GroupUpdate
+from inturn.store.commands import StoreCall, queue_of
+from inturn.store.records import GroupUpdate, StoredDecision
 
 if TYPE_CHECKING:
     from inturn.database import Database
@@ -34,7 +34,7 @@ T = TypeVar("T")
 _REASON: Final = "forgotten"
 
 
-class Forgotten(NamedTuple):
+class ErasureReport(NamedTuple):
     """The content that an erasure has removed.
 
     Attributes:
@@ -46,7 +46,7 @@ class Forgotten(NamedTuple):
     pipelines: list[str]
 
 
-def forget(db: "Database", group: object, *, by: str, why: str = "") -> Forgotten:
+def forget(db: "Database", group: object, *, by: str, why: str = "") -> ErasureReport:
     """Remove all content of a group from a database, and from its files.
 
     It removes the group's messages in all queues and logs, its state, held and rejected messages, undelivered outputs,
@@ -79,7 +79,7 @@ def forget(db: "Database", group: object, *, by: str, why: str = "") -> Forgotte
     reach("before cleaning")
     db.store.clean()
     reach("cleaned")
-    return Forgotten(removed, known)
+    return ErasureReport(removed, known)
 
 
 def forget_in_store(store: str | os.PathLike[str], group: object, *, by: str, why: str = "") -> "ErasedRows":
@@ -107,7 +107,7 @@ def forget_in_store(store: str | os.PathLike[str], group: object, *, by: str, wh
 
 def _run(db: "Database", function: Callable[["SqlStore", int], T]) -> T:
     """Call a function with the store and the time, in its own transaction."""
-    return db.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
+    return db.writer.run(StoreCall("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
 
 
 def _give_up(store: "SqlStore", now_ms: int, *, pipeline: str, group: str, by: str, why: str) -> bool:
@@ -121,7 +121,7 @@ def _give_up(store: "SqlStore", now_ms: int, *, pipeline: str, group: str, by: s
         decided = msgspec.json.decode(text, type=Decision)
         if decided.old is not None or decided.new is not None:
             erasure.rewrite(info.number, name, msgspec.json.encode(replace(decided, old=None, new=None)).decode())
-    lines = pipelines.lines(info.number, [group])
+    lines = pipelines.records(info.number, [group])
     if not lines:
         return False
     (line,) = lines
@@ -134,13 +134,15 @@ def _give_up(store: "SqlStore", now_ms: int, *, pipeline: str, group: str, by: s
     if line.held:
         counts.rejected[_REASON] = counts.rejected.get(_REASON, 0) + line.held
     info.counts = msgspec.to_builtins(counts)
-    pipelines.keep(info, [GroupUpdate(made, (), (), ())], (), now_ms)
+    pipelines.save_updates(info, [GroupUpdate(made, (), (), ())], (), now_ms)
     why = _REASON + (f": {why}" if why else "")
     decision = Decision(
         id=uuid.uuid4().hex, action=DecisionAction.GIVE_UP, group=group, by=by, why=why, at_us=now_ms * 1_000
     )
-    pipelines.decide(info.number, [Decided(decision.name, group, msgspec.json.encode(decision).decode())])
-    pipelines.take(info.number, {decision.name: ""})
+    pipelines.append_decisions(
+        info.number, [StoredDecision(decision.name, group, msgspec.json.encode(decision).decode())]
+    )
+    pipelines.save_verdicts(info.number, {decision.name: ""})
     return True
 
 

@@ -49,7 +49,7 @@ class ThreadLoop(ABC):
         if self._thread is not None:
             self._thread.join()
         if kind is None:
-            self._tell()
+            self._notify()
 
     def stop_soon(self) -> None:
         """Begin no more work; the work that has begun is finished."""
@@ -60,6 +60,6 @@ class ThreadLoop(ABC):
         self._error = self._error or error
         self._stopping.set()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._error is not None:
             raise self._error

@@ -44,7 +44,7 @@ def test_without_the_log_no_action_is_done(shop: Shop, tmp_path: Path) -> None:
         formed = shop.browser.post(action.path, data=asked | {"token": shop.token()})
         assert (formed.status_code, "nothing was changed" in formed.text) == (503, True), action.path
     with open_inspector(shop.store) as look:
-        assert look.undecided("eu-1") == []
+        assert look.pending_decisions("eu-1") == []
     assert figures(shop) == before
 
 

@@ -56,7 +56,7 @@ def test_a_form_of_another_site_is_refused(shop: Shop, headers: dict[str, str]) 
     form = {"token": shop.token(), "store": shop.store, "group": "eu-1", "action": "drop"}
     assert shop.browser.post("/decide", data=form, headers=headers).status_code == 403
     with open_inspector(shop.store) as look:
-        assert look.undecided("eu-1") == []
+        assert look.pending_decisions("eu-1") == []
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "é"])
@@ -64,7 +64,7 @@ def test_a_form_without_the_token_of_a_page_is_refused(shop: Shop, token: str) -
     form = {"token": token, "store": shop.store, "group": "eu-1", "action": "drop"}
     assert shop.browser.post("/decide", data=form).status_code == 403
     with open_inspector(shop.store) as look:
-        assert look.undecided("eu-1") == []
+        assert look.pending_decisions("eu-1") == []
 
 
 def test_a_token_is_of_one_console(shop: Shop) -> None:
@@ -76,7 +76,7 @@ def test_a_token_is_of_one_console(shop: Shop) -> None:
 def test_a_decision_is_never_made_by_a_link(shop: Shop) -> None:
     shop.page("/preview", store=shop.store, group="eu-1", action="drop")
     with open_inspector(shop.store) as look:
-        assert look.undecided("eu-1") == []
+        assert look.pending_decisions("eu-1") == []
 
 
 def test_a_form_has_a_greatest_size(shop: Shop) -> None:

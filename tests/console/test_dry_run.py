@@ -92,7 +92,7 @@ def test_it_shows_the_state_and_the_outputs_that_would_come(shop: Shop, module: 
     assert trial["outputs"] == [{"booked": 5}]
     with open_inspector(shop.store) as look:
         assert look.group("eu-2") == before
-        assert look.undecided("eu-2") == []
+        assert look.pending_decisions("eu-2") == []
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_page_shows_the_differences_and_decides(shop: Shop, module: str, tmp_p
         many = {"token": token, "store": shop.store, "action": "drop", "error": "ValueError*"}
         assert "2 groups" in browser.post("/try", data=many).text.lower()
     with open_inspector(shop.store) as look:
-        assert look.undecided("eu-1") == []
+        assert look.pending_decisions("eu-1") == []
 
 
 def test_without_a_pipeline_nothing_is_run(shop: Shop) -> None:

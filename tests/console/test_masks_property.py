@@ -24,7 +24,7 @@ from inturn.console.search import FoundMessage
 from inturn.console.timeline_events import EventKind, TimeLineEvent
 from inturn.console.views import to_json_value
 from inturn.core.pipeline.inspection import GroupHistory
-from inturn.core.pipeline.results import FailingRow, Output, Rejected
+from inturn.core.pipeline.results import FailingDelivery, Output, RejectedMessage
 
 NAMES = st.sampled_from(["card", "Card", "number", "iban", "customer", "items", "note", "a.b", "ключ", "é"])
 RULES = st.sampled_from(
@@ -120,9 +120,9 @@ def test_rows_that_quote_messages_are_masked_whoever_shows_them() -> None:
         FoundMessage("shop", "queue", "payments", "eu-1", "message 1", None, card),
         TimeLineEvent(EventKind.HELD, "revision 1", content=card),
         GroupHistory(
-            rejected=[Rejected("eu-1", "invalid", "ValueError: 4111", json.dumps(card), at)],
+            rejected=[RejectedMessage("eu-1", "invalid", "ValueError: 4111", json.dumps(card), at)],
             outputs=[Output("eu-1", 0, 1, None, 0, "eu-1/1/0", card)],
-            delivery=FailingRow("eu-1", 1, 1, "ValueError: 4111", None),
+            delivery=FailingDelivery("eu-1", 1, 1, "ValueError: 4111", None),
         ),
     ]
     for row in rows:

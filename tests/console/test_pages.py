@@ -97,7 +97,7 @@ def test_a_decision_is_about_the_message_that_the_page_has_shown(shop: Shop) -> 
         assert "The group has changed since" in answer.text
         assert "the group is at revision 2, which is not the state that was shown" in answer.text
     with open_inspector(shop.store) as look:
-        assert look.undecided("eu-2") == []
+        assert look.pending_decisions("eu-2") == []
     assert shop.decide(group="eu-2", action="drop", seen=seen(shop, "group", group="eu-2")).status_code == 200
 
 
@@ -236,7 +236,7 @@ def test_what_cannot_be_decided_is_told_and_changes_nothing(shop: Shop, fields: 
     assert answer.status_code == 400
     assert told in answer.text
     with open_inspector(shop.store) as look:
-        assert [look.undecided(name) for name in ("eu-1", "eu-2", "us-2")] == [[], [], []]
+        assert [look.pending_decisions(name) for name in ("eu-1", "eu-2", "us-2")] == [[], [], []]
 
 
 def test_a_store_that_is_away_is_told_beside_the_others(shop: Shop, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_decision_has_the_name_of_who_is_logged_in(guarded: Guarded) -> None:
     )
     assert done.status_code == 200
     with open_inspector(guarded.shop.store) as look:
-        assert [each.by for each in look.undecided("eu-1")] == ["the operator"]
+        assert [each.by for each in look.pending_decisions("eu-1")] == ["the operator"]
     lines = guarded.browser(Role.ADMIN).get("/api/actions").json()["actions"]
     assert [(each["by"], each["action"], each["event"]) for each in lines] == [
         ("the operator", "/decide", "done"),
@@ -69,7 +69,7 @@ def test_nothing_is_done_without_the_log(guarded: Guarded) -> None:
     answer = guarded.browser(Role.OPERATOR).post("/api/decide", json=asked)
     assert (answer.status_code, "nothing was changed" in answer.json()["error"]) == (503, True)
     with open_inspector(guarded.shop.store) as look:
-        assert look.undecided("eu-1") == []
+        assert look.pending_decisions("eu-1") == []
 
 
 @pytest.mark.parametrize(

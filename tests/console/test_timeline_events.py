@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from inturn.console.picture import picture
 from inturn.console.timeline_events import RANGES, SHOWN, EventKind, TimeLineEvent, timeline_events
 from inturn.core.pipeline.decision import Decision, DecisionAction
-from inturn.core.pipeline.inspection import GroupHistory, GroupStatus, HeldStatus, Inspector, TakenDecision
+from inturn.core.pipeline.inspection import AppliedDecision, GroupHistory, GroupStatus, HeldMessageStatus, Inspector
 from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.results import FailingRow, Output, Rejected
+from inturn.core.pipeline.results import FailingDelivery, Output, RejectedMessage
 
 AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -34,7 +34,7 @@ def events(reached: int | None, turns: list[int], status: str) -> list[tuple[str
 def line(
     reached: int | None, turns: list[int], status: str, skipped: list[tuple[int, int]] | None = None
 ) -> list[TimeLineEvent]:
-    held = [HeldStatus(0, turn, None, AT, "00", {"n": turn}) for turn in turns]
+    held = [HeldMessageStatus(0, turn, None, AT, "00", {"n": turn}) for turn in turns]
     group = GroupStatus("g", status, 0, reached, None, skipped or [], len(held), None, None, 1, None)
     return timeline_events(cast("Any", Words()), group, held)
 
@@ -90,11 +90,11 @@ def test_a_picture_shows_what_waits_for_what() -> None:
 def test_a_picture_has_decisions_at_their_place_and_deliveries() -> None:
     decision = Decision(id="1", action=DecisionAction.DROP, group="g", by="ann", at_us=0, turn=5)
     history = GroupHistory(
-        [TakenDecision(decision, ""), TakenDecision(decision, "overtaken")],
-        [Rejected("g", "dropped", "", "{}", AT)],
+        [AppliedDecision(decision, ""), AppliedDecision(decision, "overtaken")],
+        [RejectedMessage("g", "dropped", "", "{}", AT)],
         [Output("g", None, 3, None, 0, "e", {})],
         2,
-        FailingRow("g", 2, 3, "ConnectionError: no\n", None),
+        FailingDelivery("g", 2, 3, "ConnectionError: no\n", None),
     )
     found = picture(line(4, [5], "failed"), [decision], history, "turn", None)
     pins = {each.name: each.pins for each in found.lanes}

@@ -8,7 +8,7 @@ from reference import BAD, Message, arrive, cut, pipeline, steps
 from inturn import Gapless, Monotone, MonotoneFields, Wait
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.order import Order
-from inturn.core.pipeline.timeline import Position, Status
+from inturn.core.pipeline.timeline import Relation, Status
 from inturn.core.values.instant import instant_us
 
 GAPLESS = Gapless("r", epoch="e")
@@ -120,7 +120,7 @@ def test_what_a_failed_group_holds_of_the_next_epoch_comes_when_that_begins(orde
         else:
             line.park(each, "an error", now_us=0)
     line.parked = line.error = None
-    assert [lost.message for lost in line.renew(2)] == ["1/1", "1/2"]
+    assert [lost.message for lost in line.begin_epoch(2)] == ["1/1", "1/2"]
     first = line.ready()
     assert first is not None
     assert first.message == "2/1"
@@ -139,8 +139,8 @@ def test_what_is_still_held_when_its_epoch_begins_is_known(order: Order) -> None
     line = order.timeline(epoch=1, parked=Status.FAILED)
     line.hold(TimelineEntry(3, bytes(32), "2/3", epoch=2), now_us=0)
     line.parked = None
-    line.renew(2)
-    assert line.place(TimelineEntry(3, bytes(32), "2/3", epoch=2)) is Position.COPY
+    line.begin_epoch(2)
+    assert line.relation(TimelineEntry(3, bytes(32), "2/3", epoch=2)) is Relation.COPY
 
 
 def test_a_step_of_times_is_in_microseconds() -> None:

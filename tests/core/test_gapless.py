@@ -85,7 +85,7 @@ def test_every_history_of_six_in_every_order() -> None:
     for numbers in small_histories(6):
         group = Group("a", ORDER.timeline(), Fold(line, list), Journal(), 0)
         for number in numbers:
-            group.offer(replace(entries[number]))
+            group.process(replace(entries[number]))
         group.journal.counts.received = len(numbers)
         group.finish()
         told = expected(ORDER, [entries[number].message for number in numbers])

@@ -87,12 +87,12 @@ def test_a_failed_group_goes_through_many_epochs_without_looking_through_all_it_
     for epoch in range(1, MANY):
         line.hold(entry(1, epoch), 0)
     line.parked, held.walks = None, 0
-    for epoch in line.later():
-        assert line.renew(epoch) == []
+    for epoch in line.later_epochs():
+        assert line.begin_epoch(epoch) == []
         released = line.ready()
         assert released is not None
         assert released.epoch == epoch
-        line.applied(released)
+        line.record_applied(released)
     assert (len(held), line.epoch) == (0, MANY - 1)
     assert held.walks <= 2, f"all {MANY} held messages were looked through {held.walks} times"
 
@@ -104,7 +104,7 @@ def test_a_new_epoch_takes_out_what_the_older_ones_held(
     line = grade("r", epoch="e").timeline(epoch=0, parked=Status.FAILED)
     for epoch, turn in dict.fromkeys(places):
         line.hold(entry(turn, epoch), 0)
-    lost = line.renew(3)
+    lost = line.begin_epoch(3)
     assert [(each.epoch, each.turn) for each in lost] == sorted({place for place in places if place[0] < 3})
     assert {(each.epoch, each.turn) for each in line.held.values()} == {place for place in places if place[0] >= 3}
     if isinstance(line, MonotoneTimeline):

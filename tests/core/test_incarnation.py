@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inturn.core.queue.incarnation import ORIGIN, Began, QueuePosition, begin, incarnation_of, is_valid, trim
+from inturn.core.queue.incarnation import ORIGIN, IncarnationStart, QueuePosition, begin, incarnation_of, is_valid, trim
 
 
 @dataclass
@@ -16,7 +16,7 @@ class Copy:
     """One file: its messages, and what is written of its incarnations; ``opened`` is the id of who has it open."""
 
     messages: list[str] = field(default_factory=list)
-    history: list[Began] = field(default_factory=list)
+    history: list[IncarnationStart] = field(default_factory=list)
     opened: str = ""
 
 
@@ -82,7 +82,7 @@ def take(
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=10))
 def test_there_is_one_beginning_for_each_number(sent: list[tuple[int, str]]) -> None:
-    history: list[Began] = []
+    history: list[IncarnationStart] = []
     last = 0
     for count, incarnation in sent:
         history = begin(history, last, incarnation)
@@ -93,7 +93,7 @@ def test_there_is_one_beginning_for_each_number(sent: list[tuple[int, str]]) -> 
 
 @given(st.lists(st.integers(0, 3), max_size=20), st.integers(0, 40), st.integers(1, 5))
 def test_what_a_reader_needs_is_not_trimmed(sent: list[int], read_to: int, most: int) -> None:
-    history: list[Began] = []
+    history: list[IncarnationStart] = []
     last = 0
     for number, count in enumerate(sent):
         history = begin(history, last, f"i{number}")

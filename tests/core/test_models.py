@@ -18,7 +18,7 @@ from inturn import Gapless, Monotone, Pipeline
 from inturn.core.errors import InputError, KeyConflict, PipelineError, StateError, ValueRefused
 from inturn.core.identity import canonical
 from inturn.core.pipeline.replay import Replay
-from inturn.core.values.states import Normal
+from inturn.core.values.states import StateNormalizer
 from inturn.idempotency import MemoryKeys, idempotent
 from inturn.testing import disorder, same
 from inturn.worker.codec import WorkerStateCodec
@@ -216,7 +216,7 @@ def test_strict_models_take_what_json_has() -> None:
 
 
 def test_a_state_has_one_normal_form() -> None:
-    normal = Normal(Balance)
+    normal = StateNormalizer(Balance)
     shared = Line(sku="s")
     partly = Balance(total=1, lines={"a": shared, "b": shared})
     made = normal(partly)
@@ -245,7 +245,7 @@ def test_what_no_store_keeps_is_refused_as_a_state() -> None:
 
     for kind, why in ((Secret, "private attribute '_seen'"), (Open, "extra fields that it allows"), (Names, "Names")):
         with pytest.raises(StateError, match=why):
-            Normal(kind)
+            StateNormalizer(kind)
     with pytest.raises(PipelineError, match="expected a dataclass"):
         ledger(message=Names)
 
@@ -339,7 +339,7 @@ def test_a_stored_state_is_an_older_model() -> None:
     stored = WorkerStateCodec(ledger(state=OldBalance)).encode(OldBalance(total=5))
     grown = now.decode(stored)
     assert grown == Balance(total=5)
-    assert ledger().normal(grown) is grown
+    assert ledger().normalize(grown) is grown
     with pytest.raises(StateError, match="no longer a valid Balance"):
         now.decode(WorkerStateCodec(ledger(state=dict)).encode({"total": "many"}))
 

@@ -11,7 +11,7 @@ from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
 from inturn.core import limits, texts
 from inturn.core.errors import InputError, PipelineError
 from inturn.core.pipeline.decision import Decision, DecisionAction
-from inturn.core.pipeline.results import Rejected, RejectedStatus
+from inturn.core.pipeline.results import RejectedMessage, RejectionSummary
 
 
 @given(text=TEXTS)
@@ -60,7 +60,7 @@ VALUES = st.recursive(
 
 @given(value=VALUES)
 def test_a_text_within_a_value_is_found(value: object) -> None:
-    found = texts.unholdable(value)
+    found = texts.unstorable_path(value)
     assert (found is None) is is_utf8(str(value) if isinstance(value, str) else _flat(value))
 
 
@@ -98,12 +98,12 @@ def test_a_file_name_of_the_system_is_kept() -> None:
 
 def test_what_was_rejected_is_counted() -> None:
     rows = [
-        Rejected("a", "late", "x", ""),
-        Rejected("b", "late", "x", ""),
-        Rejected("a", "invalid", "\x1b", ""),
-        Rejected(None, "late", "", ""),
+        RejectedMessage("a", "late", "x", ""),
+        RejectedMessage("b", "late", "x", ""),
+        RejectedMessage("a", "invalid", "\x1b", ""),
+        RejectedMessage(None, "late", "", ""),
     ]
-    assert str(RejectedStatus.of("a", rows)) == (
+    assert str(RejectionSummary.of("a", rows)) == (
         "Group a has no state: all of its 2 messages were rejected, 1 as invalid, 1 as late. The last rejection: \\x1b."
     )
-    assert RejectedStatus.of("c", rows) is None
+    assert RejectionSummary.of("c", rows) is None

@@ -10,7 +10,7 @@ from reference import pipeline
 from inturn import Arrival, Gapless, Monotone, MonotoneFields, Timestamp
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.order import Order
-from inturn.core.pipeline.timeline import TABLE, Position, Status, Timeline, TimelineVerdict
+from inturn.core.pipeline.timeline import TABLE, Relation, Status, Timeline, TimelineVerdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -18,18 +18,18 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_the_table_has_a_verdict_for_every_message_in_every_status() -> None:
     assert set(TABLE) == set(Status)
     for status, row in TABLE.items():
-        assert set(row) == set(Position), status
+        assert set(row) == set(Relation), status
     assert {verdict for row in TABLE.values() for verdict in row.values()} == set(TimelineVerdict)
 
 
 def test_what_a_message_is_known_for_does_not_depend_on_the_status() -> None:
-    for place in set(Position) - {Position.NEXT, Position.AHEAD}:
+    for place in set(Relation) - {Relation.NEXT, Relation.AHEAD}:
         assert len({row[place] for row in TABLE.values()}) == 1
 
 
 def test_a_parked_group_applies_nothing_but_the_missing_predecessor() -> None:
     applies = {(status, place) for status, row in TABLE.items() for place in row if row[place] is TimelineVerdict.APPLY}
-    assert applies == {(status, Position.NEXT) for status in (Status.OPEN, Status.WAITING, Status.GAP)}
+    assert applies == {(status, Relation.NEXT) for status in (Status.OPEN, Status.WAITING, Status.GAP)}
 
 
 def test_the_page_shows_the_table_that_the_code_obeys() -> None:
@@ -52,12 +52,12 @@ def entry(turn: int, content: str = "x", epoch: int = 0) -> TimelineEntry:
     )
 
 
-REACHED: dict[type[Order], set[Position]] = {
-    Gapless: set(Position) - {Position.LATE},
-    Monotone: {Position.NEXT, Position.AHEAD, Position.COPY, Position.OTHER, Position.FORGOTTEN},
-    MonotoneFields: {Position.NEXT, Position.AHEAD, Position.COPY, Position.OTHER, Position.FORGOTTEN},
-    Timestamp: {Position.AHEAD, Position.COPY, Position.OTHER, Position.LATE},
-    Arrival: {Position.NEXT, Position.COPY, Position.OTHER},
+REACHED: dict[type[Order], set[Relation]] = {
+    Gapless: set(Relation) - {Relation.LATE},
+    Monotone: {Relation.NEXT, Relation.AHEAD, Relation.COPY, Relation.OTHER, Relation.FORGOTTEN},
+    MonotoneFields: {Relation.NEXT, Relation.AHEAD, Relation.COPY, Relation.OTHER, Relation.FORGOTTEN},
+    Timestamp: {Relation.AHEAD, Relation.COPY, Relation.OTHER, Relation.LATE},
+    Arrival: {Relation.NEXT, Relation.COPY, Relation.OTHER},
 }
 ORDERS = [
     Gapless("r", epoch="e"),
@@ -74,14 +74,14 @@ def test_a_grade_of_order_knows_these_places_and_no_others(order: Order) -> None
     for turns in product(range(1, 4), repeat=3):
         for at, content, epoch in product((1, 2, 3), "xy", (0, 1)):
             line = _applied(order, turns)
-            found.add(line.place(entry(at, content, epoch if order.epoch else 0)))
+            found.add(line.relation(entry(at, content, epoch if order.epoch else 0)))
     if isinstance(order, Gapless):
         line = _applied(order, ())
         line.skip(1, 2)  # type: ignore[attr-defined]
-        found.add(line.place(entry(2)))
+        found.add(line.relation(entry(2)))
         line.memory = b""
         line.skipped = []
-        found.add(line.place(entry(2)))
+        found.add(line.relation(entry(2)))
     assert found == REACHED[type(order)]
 
 
@@ -91,11 +91,11 @@ def _applied(order: Order, turns: tuple[int, ...]) -> Timeline:
     line.epoch = 0
     for turn in turns:
         each = entry(turn)
-        if line.place(each) in (Position.NEXT, Position.AHEAD):
-            line.see(each)
+        if line.relation(each) in (Relation.NEXT, Relation.AHEAD):
+            line.record_seen(each)
             line.hold(each, 0)
         while (ready := line.ready()) is not None:
-            line.applied(ready)
+            line.record_applied(ready)
     return line
 
 
@@ -104,7 +104,7 @@ def test_a_verdict_changes_nothing(order: Order) -> None:
     line = _applied(order, (1, 3, 2, 5))
     before = (line.reached, line.memory, dict(line.held), line.status)
     for turn in (0, 1, 2, 5, 9):
-        line.judge(entry(turn))
+        line.verdict(entry(turn))
     assert (line.reached, line.memory, dict(line.held), line.status) == before
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import inturn
 from inturn import Gapless, Pipeline, Wait
-from inturn.core.pipeline.deciding import Decider
+from inturn.core.pipeline.decision_service import DecisionService
 from inturn.core.pipeline.dry_run import DryRun
 from inturn.core.pipeline.selection import DecisionDraft
 from inturn.queue import draft
@@ -22,7 +22,7 @@ from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.dry_run import dry_run as spark_dry_run
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.worker.dry_run import dry_run as worker_dry_run
-from inturn.worker.inspection import settle as worker_settle
+from inturn.worker.inspection import apply_decisions as worker_settle
 from kernel_harness import DAWN, Bench
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
@@ -78,7 +78,7 @@ class StoredLedger(ABC):
         """Let time pass."""
 
     @abstractmethod
-    def look(self) -> Decider:
+    def look(self) -> DecisionService:
         """Return a view of the store as it is now."""
 
     @abstractmethod

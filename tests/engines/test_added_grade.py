@@ -18,7 +18,7 @@ from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.grades import KeyedTimeline
 from inturn.core.pipeline.order import Order, StoredOrder
 from inturn.core.pipeline.replay import Replay
-from inturn.core.pipeline.timeline import Key, Position
+from inturn.core.pipeline.timeline import Key, Relation
 from inturn.queue import QueueSettings
 from inturn.results.inspection import DatabaseInspector
 from kernel_harness import Bench, expected
@@ -43,13 +43,13 @@ class SteppedTimeline(KeyedTimeline):
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.turn,)
 
-    def place(self, entry: TimelineEntry) -> Position:
+    def place(self, entry: TimelineEntry) -> Relation:
         if (known := self.recall(entry)) is not None:
             return known
         if entry.turn % self.order.step:
-            return Position.LATE
+            return Relation.LATE
         distance = entry.turn - self.next()
-        return Position.NEXT if distance == 0 else Position.AHEAD if distance > 0 else Position.FORGOTTEN
+        return Relation.NEXT if distance == 0 else Relation.AHEAD if distance > 0 else Relation.FORGOTTEN
 
     def ready(self) -> TimelineEntry | None:
         return None if self.parked or self.first() != (self.next(),) else self.pop()

@@ -71,7 +71,7 @@ def test_parked_groups_are_found_by_name_and_by_error(store: StoredLedger) -> No
     ],
 )
 def test_all_means_those_to_which_it_applies(store: StoredLedger, action: DecisionAction, chosen: list[str]) -> None:
-    drafted = store.look().draft(action, all=True, by="ann")
+    drafted = store.look().prepare(action, all=True, by="ann")
     assert sorted(each.group for each in drafted.decisions) == chosen
     assert drafted.void == {}
 
@@ -218,7 +218,7 @@ def test_a_decision_that_is_not_taken_yet_is_void_if_the_group_moves_before(stor
 
 
 def test_a_dry_run_tells_and_changes_nothing(store: StoredLedger) -> None:
-    drafted, before = store.look().draft(DecisionAction.RESUME, "eu-1", "nobody", by="ann"), store.content()
+    drafted, before = store.look().prepare(DecisionAction.RESUME, "eu-1", "nobody", by="ann"), store.content()
     results = {each.group: each for each in store.dry_run(waiting(mended), drafted)}
     assert store.content() == before
     assert results["nobody"].outcome == "void"
@@ -228,7 +228,7 @@ def test_a_dry_run_tells_and_changes_nothing(store: StoredLedger) -> None:
     assert "2 outputs emitted\n    output -1\n    output 5" in str(found)
     assert "has no group 'nobody'" in str(results["nobody"])
 
-    (again,) = store.dry_run(waiting(post), store.look().draft(DecisionAction.RESUME, "eu-1", by="ann"))
+    (again,) = store.dry_run(waiting(post), store.look().prepare(DecisionAction.RESUME, "eu-1", by="ann"))
     assert (again.outcome, again.outputs) == ("failed", [])
     assert str(again).startswith("Group eu-1 would be parked (failed): its state would not change: ")
     assert "ValueError: amount -1 is below zero" in str(again)
@@ -237,7 +237,7 @@ def test_a_dry_run_tells_and_changes_nothing(store: StoredLedger) -> None:
 
 def test_a_dry_run_of_a_replacement(store: StoredLedger) -> None:
     def run(**content: Any) -> DryRun:
-        drafted = store.look().draft(DecisionAction.REPLACE, "eu-1", content=content, by="ann")
+        drafted = store.look().prepare(DecisionAction.REPLACE, "eu-1", content=content, by="ann")
         (result,) = store.dry_run(waiting(), drafted)
         return result
 
@@ -250,13 +250,13 @@ def test_a_dry_run_of_a_replacement(store: StoredLedger) -> None:
 def test_decisions_that_are_not_taken_yet_come_first(store: StoredLedger) -> None:
     look = store.look()
     PipelineResults(look).replace("eu-1", content={"amount": 7}, by="ann")
-    (result,) = store.dry_run(waiting(), look.draft(DecisionAction.RESUME, "eu-1", by="bob"))
+    (result,) = store.dry_run(waiting(), look.prepare(DecisionAction.RESUME, "eu-1", by="bob"))
     assert result.outputs == [7, 5]
     assert result.void == "the group has changed in the meantime: the group is not parked"
 
 
 def test_a_dry_run_refuses_another_pipeline(store: StoredLedger) -> None:
-    drafted = store.look().draft(DecisionAction.RESUME, "eu-1", by="ann")
+    drafted = store.look().prepare(DecisionAction.RESUME, "eu-1", by="ann")
     other = Pipeline(name="ledger", group="account", order=Monotone("revision"), handler=mended)
     with pytest.raises(StoreMismatch):
         list(store.dry_run(other, drafted))
@@ -313,7 +313,7 @@ def test_what_a_dry_run_says_is_what_happens(kind: str, order: str, request: pyt
                 if settles:  # else waits may be over that nobody has ended
                     store.settle(made(post))
                 for earlier, group in pending:
-                    drafted = store.look().draft(earlier, group, by="ann", content=_content(earlier))
+                    drafted = store.look().prepare(earlier, group, by="ann", content=_content(earlier))
                     store.look().record(drafted)
                 _check_same(store, action, made(mended))
 
@@ -327,7 +327,7 @@ def _content(action: DecisionAction) -> dict[str, Any] | None:
 def _check_same(store: StoredLedger, action: DecisionAction, pipeline: Pipeline) -> None:
     """A dry run of an action about all groups tells what taking it then does."""
     look = store.look()
-    drafted = look.draft(action, "a", "b", "c", by="bob", content=_content(action))
+    drafted = look.prepare(action, "a", "b", "c", by="bob", content=_content(action))
     unchanged = store.content()
     told = {each.group: each for each in store.dry_run(pipeline, drafted)}
     assert store.content() == unchanged
@@ -363,7 +363,7 @@ def test_ten_thousand_groups_in_one_step(kind: str, count: int, tmp_path: Path, 
         store.receive(ledger(), [row(f"g-{n:05d}", 1, -2 if n < 100 else -1) for n in range(count)])
         look = store.look()
         outcomes = DryRunSummary(1)
-        outcomes.add(store.dry_run(ledger(mended), look.draft(DecisionAction.RESUME, all=True, by="ann")))
+        outcomes.add(store.dry_run(ledger(mended), look.prepare(DecisionAction.RESUME, all=True, by="ann")))
         assert outcomes.outcomes == {"open": count - 100, "failed": 100}
         report = PipelineResults(look).resume(group="g-*", error="ValueError*", by="ann")
         assert len(report.pending) == count
@@ -480,7 +480,7 @@ def test_a_crash_before_a_file_is_filed_away_does_not_take_it_twice(on_spark: On
 def test_the_plan_of_a_step_has_long_contents_as_digests(on_spark: OnSpark) -> None:
     """It is sent to every task."""
     look = on_spark.look()
-    (drop,) = look.draft(DecisionAction.DROP, "a", by="ann").decisions
+    (drop,) = look.prepare(DecisionAction.DROP, "a", by="ann").decisions
     look.decide(replace(drop, old={**(drop.old or {}), "note": "long " * 100}))
     PipelineResults(look).drop("b", by="ann")
     PipelineResults(look).replace("c", content={"amount": 3}, by="ann")

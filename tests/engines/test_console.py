@@ -15,7 +15,7 @@ from inturn.console import ConsoleConfig, console
 from inturn.core import limits
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.spark import advance as spark_advance
-from inturn.worker.inspection import settle as worker_settle
+from inturn.worker.inspection import apply_decisions as worker_settle
 
 MANY = 10_000
 
@@ -161,7 +161,7 @@ def test_groups_that_cannot_be_decided_about_leave_no_gap_in_a_batch(store: Stor
     """A group of which nothing is missing any more takes no number, by which the report finds the decisions."""
     store.receive(waiting(), [row("a", 1, -1), row("b", 2), row("c", 2)])
     look = store.look()
-    draft = look.draft(DecisionAction.SKIP, "a", "b", "c", by="ann")
+    draft = look.prepare(DecisionAction.SKIP, "a", "b", "c", by="ann")
     assert (list(draft.void), [each.group for each in draft.decisions]) == (["a"], ["b", "c"])
     pending = look.record(draft).pending
     assert look.batch(next(iter(pending.values())), 2) == list(pending.values())

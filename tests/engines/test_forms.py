@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from inturn import Gapless, Pipeline
 from inturn.core.errors import InputError, StateError, ValueRefused
-from inturn.core.values.states import Normal
+from inturn.core.values.states import StateNormalizer
 from inturn.queue import draft
 from inturn.spark.columns.state_codec import StateCodec as Columns
 from inturn.worker.codec import WorkerStateCodec as Packed
@@ -185,17 +185,17 @@ def test_a_value_has_one_normal_form_or_none(row: int, at: int, data: st.DataObj
     state = line.state(value)  # type: ignore[call-arg]
     if becomes == REFUSED:
         with pytest.raises(ValueRefused, match=r"state\.v.* of type "):
-            line.normal(state)
+            line.normalize(state)
         return
-    made = line.normal(state)
+    made = line.normalize(state)
     assert (made is state) == (becomes == KEPT or (becomes == "the member" and isinstance(value, enum.Enum)))
-    assert line.normal(made) is made, "once is enough"
+    assert line.normalize(made) is made, "once is enough"
     # It is what comes back, of the very types, from every store.
     packed, columns = Packed(line), Columns(line)
     for again in (packed.decode(packed.encode(made)), columns.unpack(columns.pack([made]))[0]):
         assert again == made
         assert repr(again) == repr(made)
-        assert line.normal(again) is again
+        assert line.normalize(again) is again
 
 
 SEEN: dict[str, Callable[[], Any]] = {
@@ -235,7 +235,7 @@ def test_where_steps_are_cut_does_not_matter(case: str, cut: int) -> None:
 @pytest.mark.parametrize("kind", [collections.Counter, complex, type("Thing", (), {}), list[complex]])
 def test_a_type_that_no_state_can_be_is_refused(kind: Any) -> None:
     with pytest.raises(StateError, match=r"a state cannot contain a .*docs/guarantees.md"):
-        Normal(kind if isinstance(kind, type) else make_dataclass("State", [("v", kind)]))
+        StateNormalizer(kind if isinstance(kind, type) else make_dataclass("State", [("v", kind)]))
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("-inf"), b"x", {"a": [b"x"]}, {1.5: 2}], ids=repr)

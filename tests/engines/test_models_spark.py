@@ -96,14 +96,14 @@ def test_columns_of_a_model() -> None:
     }
     codec = StateCodec(LEDGER)
     assert codec.type.field("at").type == pa.timestamp("us", tz="UTC")
-    state = LEDGER.normal(
+    state = LEDGER.normalize(
         Balance(
             total=5, at=dt.datetime(2024, 1, 1, tzinfo=dt.UTC), data=b"\xff", lines={"s": Line(SKU="s", raw=b"\xfe")}
         )
     )
     (again,) = codec.unpack(codec.pack([state]))
     assert again == state
-    assert LEDGER.normal(again) is again
+    assert LEDGER.normalize(again) is again
 
 
 def test_a_field_within_that_changes_its_type_is_noticed() -> None:

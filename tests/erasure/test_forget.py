@@ -74,9 +74,9 @@ def fill(db: Database) -> None:
             store.sources.reject("broker", [rejected], now_ms)
             store.sources.set_aside("broker", [moved], now_ms)
 
-        from inturn.store.commands import Ask
+        from inturn.store.commands import StoreCall
 
-        db.writer.run(Ask("", note))
+        db.writer.run(StoreCall("", note))
 
 
 def files_of(target: str) -> Iterator[Path]:

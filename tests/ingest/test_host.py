@@ -15,7 +15,7 @@ from inturn.database import Database
 from inturn.ingest import Decoder, Ingest, MessageMapping, SourceControl, SourceRecord, source_names
 from inturn.ingest import limits as source_limits
 from inturn.ingest.rejections import restore
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 from inturn.store.sources import RejectedRecord
 from waiting import until
 
@@ -259,7 +259,7 @@ def test_pause_resume_and_seek_from_elsewhere(db: Database) -> None:
 
 def test_a_source_that_has_only_rejected_records_cannot_be_paused(db: Database) -> None:
     bad = RejectedRecord("requests", "null", "no group", None, "{}", b"{}", b"")
-    db.writer.run(Ask("", lambda store, now_ms: store.sources.reject("bank", [bad], now_ms)))
+    db.writer.run(StoreCall("", lambda store, now_ms: store.sources.reject("bank", [bad], now_ms)))
     with pytest.raises(InputError, match="source 'bank' has no partition; existing partitions: none"):
         SourceControl(db, "bank").pause()
 

@@ -6,21 +6,21 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from inturn.core import limits
-from inturn.core.identity import Spot
-from inturn.core.pipeline.results import Rejected
+from inturn.core.identity import HeldKey
+from inturn.core.pipeline.results import RejectedMessage
 from inturn.core.pipeline.timeline import Status
 from inturn.core.words import time_of
 from inturn.store.records import (
     AppliedMark,
-    Claim,
-    Decided,
     GroupRecord,
     GroupUpdate,
     HeldMessage,
-    MadeOutput,
-    Outgoing,
+    OutboxClaim,
+    OutputRecord,
+    PendingDelivery,
     PipelineInfo,
     PipelineSummary,
+    StoredDecision,
 )
 
 
@@ -43,12 +43,12 @@ class _Pipeline:
     info: PipelineInfo
     lines: dict[str, GroupRecord] = field(default_factory=dict)
     begun: dict[str, tuple[int, int]] = field(default_factory=dict)
-    held: dict[str, dict[Spot, HeldMessage]] = field(default_factory=dict)
+    held: dict[str, dict[HeldKey, HeldMessage]] = field(default_factory=dict)
     marks: dict[tuple[str, bytes], AppliedMark] = field(default_factory=dict)
-    outputs: list[MadeOutput] = field(default_factory=list)
+    outputs: list[OutputRecord] = field(default_factory=list)
     posts: dict[str, _Post] = field(default_factory=dict)
-    rejected: list[Rejected] = field(default_factory=list)
-    decisions: dict[str, Decided] = field(default_factory=dict)
+    rejected: list[RejectedMessage] = field(default_factory=list)
+    decisions: dict[str, StoredDecision] = field(default_factory=dict)
 
 
 class MemoryPipelines:
@@ -148,7 +148,7 @@ class MemoryPipelines:
             return every
         return [each for each in every if each.turn in (turns or ()) or (each.id and each.id in (ids or ()))]
 
-    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+    def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldMessage]:
         """Return the held messages of a group from a spot on."""
         return [each for each in self._all_held(pipeline, group) if each.spot >= spot][:limit]
 
@@ -157,7 +157,7 @@ class MemoryPipelines:
         held = {group: self._all_held(pipeline, group) for group in groups}
         return {group: each[0] for group, each in held.items() if each}
 
-    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, HeldKey]]:
         """Return the times and spots of the messages that a group has held longest."""
         return sorted((each.since_us, each.spot) for each in self._all_held(pipeline, group))[:limit]
 
@@ -170,12 +170,12 @@ class MemoryPipelines:
         return [there[group, mark] for mark in sorted(marks) if (group, mark) in there]
 
     def keep(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[Rejected], now_ms: int
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         """Write the results of turns."""
         mine = self._of(info.number)
         known = {group: line.version for group, line in mine.lines.items()}
-        overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
+        overtaken = [each.record.group for each in kept if known.get(each.record.group, 0) != each.record.version]
         if overtaken:
             return overtaken
         for line, held, gone, outputs, marks, _ in kept:
@@ -194,24 +194,24 @@ class MemoryPipelines:
         self.save(info)
         return []
 
-    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, Rejected]]:
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
         """Return rejected messages with their numbers."""
         return list(enumerate(self._of(pipeline).rejected, 1))[after : after + limit]
 
-    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[Rejected]:
+    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[RejectedMessage]:
         """Return the last rejected messages of a group, the last first."""
         latest = self._of(pipeline).rejected[-limits.HISTORY_ROWS :]
         return [each for each in reversed(latest) if each.group == group][:limit]
 
-    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[OutputRecord]:
         """Return outputs in the order in which they were produced."""
         return [each for each in self._of(pipeline).outputs if each.number > after][:limit]
 
-    def outputs_of(self, pipeline: int, group: str, limit: int) -> list[MadeOutput]:
+    def outputs_of(self, pipeline: int, group: str, limit: int) -> list[OutputRecord]:
         """Return the undelivered outputs of a group, the last first."""
         return [each for each in reversed(self._of(pipeline).outputs) if each.group == group][:limit]
 
-    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[OutboxClaim]:
         """Claim the first outputs of unclaimed groups."""
         mine = self._of(info.number)
         free = sorted((post.until_ms, group) for group, post in mine.posts.items() if post.until_ms <= now_ms)
@@ -227,18 +227,18 @@ class MemoryPipelines:
                 post.lapses += 1
             post.token, post.until_ms = info.tokens, until_ms
             own = own[: 1 if post.lapses else outputs]
-            claims.append(Claim(group, post.token, post.attempts, own, post.lapses, bool(suspect)))
+            claims.append(OutboxClaim(group, post.token, post.attempts, own, post.lapses, bool(suspect)))
         self.save(info)
         return claims
 
-    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+    def renew(self, pipeline: int, claims: Sequence[OutboxClaim], until_ms: int) -> None:
         """Extend claims."""
         for claim in claims:
             post = self._of(pipeline).posts.get(claim.group)
             if post is not None and post.token == claim.token:
                 post.until_ms = until_ms
 
-    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+    def delivered(self, pipeline: int, claim: OutboxClaim, count: int, until_ms: int, error: str | None) -> bool:
         """End a claim and remove its delivered outputs."""
         mine = self._of(pipeline)
         post = mine.posts.get(claim.group)
@@ -256,11 +256,15 @@ class MemoryPipelines:
             del mine.posts[claim.group]
         return True
 
-    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
+    def outgoing(
+        self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = ""
+    ) -> list[PendingDelivery]:
         """Return groups with undelivered outputs."""
         mine = self._of(pipeline)
         return [
-            Outgoing(group, post.until_ms, post.attempts, post.error, sum(each.group == group for each in mine.outputs))
+            PendingDelivery(
+                group, post.until_ms, post.attempts, post.error, sum(each.group == group for each in mine.outputs)
+            )
             for group, post in sorted(mine.posts.items())
             if (post.attempts and group > after if groups is None else group in groups)
         ][:limit]
@@ -280,16 +284,16 @@ class MemoryPipelines:
             post.until_ms = 0
         return len(refused)
 
-    def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
+    def decide(self, pipeline: int, decided: Sequence[StoredDecision]) -> None:
         """Append decisions."""
         self._of(pipeline).decisions.update((each.name, each) for each in decided)
 
-    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[StoredDecision]:
         """Return the decisions that are not applied yet."""
         every = [each for _, each in sorted(self._of(pipeline).decisions.items())]
         return [each for each in every if each.verdict is None and group in (None, each.group)][:limit]
 
-    def decided(self, pipeline: int, group: str, limit: int) -> list[Decided]:
+    def decided(self, pipeline: int, group: str, limit: int) -> list[StoredDecision]:
         """Return the last decisions about a group, applied or not, the last first."""
         latest = sorted(self._of(pipeline).decisions.items(), reverse=True)[: limits.HISTORY_ROWS]
         return [each for _, each in latest if each.group == group][:limit]

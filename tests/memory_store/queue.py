@@ -6,13 +6,13 @@ from typing import TypeAlias
 
 from inturn.core import limits
 from inturn.core.queue import delivery, kept_log, ready_groups, redelivery, sessions
-from inturn.core.queue.clock_skew import Over, Span
+from inturn.core.queue.clock_skew import ExpiredSpan, Span
 from inturn.core.queue.deduplication import DedupKey, RememberedSend
 from inturn.core.queue.delivery import DeliveryState
-from inturn.core.queue.incarnation import Began
+from inturn.core.queue.incarnation import IncarnationStart
 from inturn.core.queue.kept_log import LogBlock, LogEntry, LogSpan, Removable
 from inturn.core.queue.messages import QueueInfo, StoredMessage
-from inturn.core.queue.ready_groups import LinePlace
+from inturn.core.queue.ready_groups import ReadyPlace
 from inturn.core.queue.sessions import OPEN, GroupLock
 from inturn.core.queue.writers import WriterLease
 
@@ -51,8 +51,8 @@ class MemoryQueue:
     known: dict[DedupKey, RememberedSend] = field(default_factory=dict)
     gates: dict[str | None, GroupLock] = field(default_factory=dict)
     states: dict[str, bytes | None] = field(default_factory=dict)
-    history: list[Began] = field(default_factory=list)
-    line: dict[int, LinePlace] = field(default_factory=dict)
+    history: list[IncarnationStart] = field(default_factory=list)
+    line: dict[int, ReadyPlace] = field(default_factory=dict)
     revisions: dict[str, int] = field(default_factory=dict)
     writers: dict[str, WriterLease] = field(default_factory=dict)
     priorities: dict[str, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class MemoryQueue:
         """Return the groups that can be received, the oldest first."""
         free = []
         for group in self.groups():
-            is_closed = sessions.is_closed(self.gate(group[0].entry.group))
+            is_closed = sessions.excludes_receivers(self.gate(group[0].entry.group))
             if ready_groups.is_ready(group[0].hold, [each.hold for each in group], now_ms, is_closed=is_closed):
                 free.append(group)
         return free
@@ -101,33 +101,33 @@ class MemoryQueue:
         number = message.entry.sequence_number
         self.messages[number] = message
         if any(free[0] is message for free in self._free(now_ms)):
-            self.line[number] = self._ahead(LinePlace(number), message)
+            self.line[number] = self._ahead(ReadyPlace(number), message)
 
     def line_up(self, touched: Iterable[Key], now_ms: int) -> None:
         """Add the changed groups that are ready now to the ready queue, in this order."""
         free = {group[0].key: group[0] for group in self._free(now_ms)}
         heads = {head.entry.sequence_number for head in free.values()}
         self.line = {number: place for number, place in self.line.items() if number in heads}
-        for key in ready_groups.by_turn(list(touched)):
+        for key in ready_groups.in_join_order(list(touched)):
             head = free.get(key)
             if head is not None and (number := head.entry.sequence_number) not in self.line:
-                is_back = ready_groups.was_tried(head.hold)
-                place, self.info.back = ready_groups.joined(
-                    LinePlace(*self.info.back), number, self.info.last, is_back=is_back
+                is_back = ready_groups.is_requeued(head.hold)
+                place, self.info.last_requeue_place = ready_groups.place_of_joining(
+                    ReadyPlace(*self.info.last_requeue_place), number, self.info.last, is_back=is_back
                 )
                 self.line[number] = place if is_back else self._ahead(place, head)
 
-    def _ahead(self, place: LinePlace, head: MemoryMessage) -> LinePlace:
+    def _ahead(self, place: ReadyPlace, head: MemoryMessage) -> ReadyPlace:
         """Return the place of a group that was not nacked, by its priority."""
         lead = ready_groups.lead_of(self.priorities.get(head.entry.group or "", 0), self.info.settings)
-        return ready_groups.ahead(place, lead, self.info.number)
+        return ready_groups.moved_forward(place, lead, self.info.number)
 
     def set_priority(self, group: str, priority: int, now_ms: int) -> None:
         """Set the priority of a group, and its place if it is ready and was not nacked."""
         self.priorities[group] = priority
         for head, *_ in self._free(now_ms):
             number = head.entry.sequence_number
-            if head.key == group and number in self.line and not ready_groups.was_tried(head.hold):
+            if head.key == group and number in self.line and not ready_groups.is_requeued(head.hold):
                 del self.line[number]
                 self.line_up([group], now_ms)
 
@@ -178,7 +178,7 @@ class MemoryQueue:
             if group is not None and gate.until_ms is not None:
                 yield Span("lock", self.info.number, group, gate.since_ms or 0, gate.until_ms)
 
-    def end_span(self, over: Over) -> None:
+    def end_span(self, over: ExpiredSpan) -> None:
         """Write the end of a hold or lock, unless it has changed since it was noted."""
         (kind, _, key, *span), since_ms, until_ms = over
         message = self.messages.get(key) if isinstance(key, int) else None

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from inturn.core.queue import back_pressure, deduplication, delivery, numbering, ready_groups, sessions, writers
 from inturn.core.queue.clock_skew import ClockSkew, Span
-from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult, Taking
+from inturn.core.queue.delivery import ReceiveSelection, SettleAction, Settlement, SettleResult
 from inturn.core.queue.incarnation import begin, incarnation_of
 from inturn.core.queue.kept_log import LogEntry, LogSpan, Removable, find_time
 from inturn.core.queue.messages import (
@@ -85,11 +85,11 @@ class MemoryStore:
 
     def _look_at_clock(self, now_ms: int) -> None:
         """Correct deadlines after the clock was set back, so that nothing waits much longer than its duration."""
-        for over in self._skew.look(now_ms, self._later):
+        for over in self._skew.end_spans(now_ms, self._later):
             for queue in self._queues.values():
                 if queue.info.number == over.span.queue:
                     queue.end_span(over)
-        self._skew.kept()  # a rollback restores it all
+        self._skew.committed()  # a rollback restores it all
 
     def _later(self, now_ms: int) -> list[Span]:
         return [span for queue in self._queues.values() for span in queue.spans() if span.since_ms > now_ms]
@@ -140,10 +140,12 @@ class MemoryStore:
         """Lease messages."""
         kept = self._queues[queue.name]
         kept.trim_log(now_ms)
-        taking = Taking(queue.settings, now_ms)
+        taking = ReceiveSelection(queue.settings, now_ms)
         return [self._receive_one(kept, want, taking, now_ms) for want in wants]
 
-    def _receive_one(self, queue: MemoryQueue, want: ReceiveRequest, taking: Taking, now_ms: int) -> list[Delivery]:
+    def _receive_one(
+        self, queue: MemoryQueue, want: ReceiveRequest, taking: ReceiveSelection, now_ms: int
+    ) -> list[Delivery]:
         self._look_at_clock(now_ms)
         queue.tidy(now_ms)
         taking.begin(want)
@@ -152,15 +154,15 @@ class MemoryStore:
             taken = self._fetched(queue, want, want.number, taking, now_ms)
         elif want.token is None:
             taken = self._next(queue, want, taking, now_ms)
-        elif sessions.is_of(gate, want.token, now_ms):
+        elif sessions.is_held_by(gate, want.token, now_ms):
             taken = self._next_within(queue, want, taking, now_ms)
         else:
             taken = []
         if not taken:
             queue.look_ahead(self._skew.next_ms(info.number))
             return []
-        info.tokens += want.token is None
-        token = info.tokens if want.token is None else want.token
+        info.last_token += want.token is None
+        token = info.last_token if want.token is None else want.token
         given = []
         for message in taken:
             hold = delivery.leased(message.hold, token, want.lease_ms(info.settings), now_ms)
@@ -168,7 +170,9 @@ class MemoryStore:
             given.append(Delivery(message.entry, token, hold.until_ms or 0, hold.attempts, hold.first_ms, hold.lapsed))
         return given
 
-    def _next(self, queue: MemoryQueue, want: ReceiveRequest, taking: Taking, now_ms: int) -> list[MemoryMessage]:
+    def _next(
+        self, queue: MemoryQueue, want: ReceiveRequest, taking: ReceiveSelection, now_ms: int
+    ) -> list[MemoryMessage]:
         taken: list[MemoryMessage] = []
         for messages in queue.in_line(now_ms):
             if not taking.left:
@@ -183,7 +187,7 @@ class MemoryStore:
         return taken
 
     def _next_within(
-        self, queue: MemoryQueue, want: ReceiveRequest, taking: Taking, now_ms: int
+        self, queue: MemoryQueue, want: ReceiveRequest, taking: ReceiveSelection, now_ms: int
     ) -> list[MemoryMessage]:
         """Return the messages that a session can receive next; its own leases do not block it."""
         group = [each for each in queue.all_of(want.group) if not delivery.is_deferred(each.hold)]
@@ -191,7 +195,7 @@ class MemoryStore:
         return self._take(queue, others, taking, now_ms)
 
     def _fetched(
-        self, queue: MemoryQueue, want: ReceiveRequest, number: int, taking: Taking, now_ms: int
+        self, queue: MemoryQueue, want: ReceiveRequest, number: int, taking: ReceiveSelection, now_ms: int
     ) -> list[MemoryMessage]:
         """Return a deferred message if it is not leased."""
         message = queue.messages.get(number)
@@ -201,7 +205,9 @@ class MemoryStore:
             return []
         return self._take(queue, [message], taking, now_ms)
 
-    def _take(self, queue: MemoryQueue, group: list[MemoryMessage], taking: Taking, now_ms: int) -> list[MemoryMessage]:
+    def _take(
+        self, queue: MemoryQueue, group: list[MemoryMessage], taking: ReceiveSelection, now_ms: int
+    ) -> list[MemoryMessage]:
         """Return the messages of a group that can be received; dead letters leave first."""
         while group and (dead := delivery.dead_letter(group[0].hold, queue.info.settings, self.queues)):
             to, note = self._queues[dead[0].name], dead[1]
@@ -280,10 +286,10 @@ class MemoryStore:
         if group is None:
             return SessionAnswer(SettleResult.HELD)
         is_held = kept.is_held(group, now_ms)
-        verdict, gate = sessions.decide(kept.gate(group), request, now_ms, is_held=is_held, token=queue.tokens + 1)
+        verdict, gate = sessions.decide(kept.gate(group), request, now_ms, is_held=is_held, token=queue.last_token + 1)
         if verdict is not SettleResult.DONE:
             return SessionAnswer(verdict, group)
-        queue.tokens += request.verb is SessionVerb.LOCK
+        queue.last_token += request.verb is SessionVerb.LOCK
         if request.verb is SessionVerb.SET_STATE:
             kept.states[group] = request.state
         if request.verb in {SessionVerb.CLOSE, SessionVerb.PARK}:

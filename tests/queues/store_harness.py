@@ -25,7 +25,7 @@ from inturn.core.queue.messages import (
 )
 from inturn.core.queue.sessions import ParkedGroup, SessionAnswer, SessionRequest, SessionVerb
 from inturn.core.queue.writers import WriterAnswer, WriterRequest, WriterVerb
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 from inturn.store.postgres import PostgresStore
 from inturn.store.producers import ProducerStore
 from inturn.store.protocols import SessionStore, Store
@@ -107,7 +107,7 @@ class OnCallersConnection:
         return verb
 
     def _run(self, do: Callable[[Any], Any]) -> Any:
-        return self._store.adopt(self._connection, lambda: 0).run(Ask("", lambda store, _now_ms: do(store)))
+        return self._store.adopt(self._connection, lambda: 0).run(StoreCall("", lambda store, _now_ms: do(store)))
 
 
 STORES: dict[str, Callable[[Path, Callable[[], str]], QueueStore]] = {
@@ -245,7 +245,9 @@ class StoreHarness:
     def fetch(self, number: int, *, queue: str = "q", lock: SessionAnswer | None = None) -> list[Delivery]:
         """A deferred message, within a session or without."""
         want = (
-            ReceiveRequest(1, None, lock.group, lock.gate.token, number) if lock else ReceiveRequest(1, number=number)
+            ReceiveRequest(1, None, lock.group, lock.group_lock.token, number)
+            if lock
+            else ReceiveRequest(1, number=number)
         )
         return self.receive_each(want, queue=queue)[0]
 
@@ -265,11 +267,11 @@ class StoreHarness:
 
     def hold(self, lock: SessionAnswer, verb: SessionVerb, *, queue: str = "q", **more: Any) -> SessionAnswer:
         """What the holder of a lock asks."""
-        return self.ask(lock.group, verb, queue=queue, token=lock.gate.token, **more)
+        return self.ask(lock.group, verb, queue=queue, token=lock.group_lock.token, **more)
 
     def within(self, lock: SessionAnswer, limit: int = 1, *, queue: str = "q") -> list[Delivery]:
         """What a session receives."""
-        return self.receive_each(ReceiveRequest(limit, None, lock.group, lock.gate.token), queue=queue)[0]
+        return self.receive_each(ReceiveRequest(limit, None, lock.group, lock.group_lock.token), queue=queue)[0]
 
     def purge(self, queue: str = "q") -> None:
         with self.store.transaction():

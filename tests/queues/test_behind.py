@@ -145,23 +145,23 @@ def test_a_steady_clock_that_is_behind_ends_nothing_early(
     behind = ClockSkew()
     for time, is_lost in sorted(looks):
         now = time + offset
-        over = behind.look(now, lambda now: [span for span in spans if span.since_ms > now])
+        over = behind.end_spans(now, lambda now: [span for span in spans if span.since_ms > now])
         for each in over:
             assert each.span.until_ms <= time
             assert each.since_ms + each.span.until_ms - each.span.since_ms == each.until_ms <= now
-        behind.lost() if is_lost else behind.kept()
+        behind.rolled_back() if is_lost else behind.committed()
 
 
 @given(times=st.lists(st.integers(-10_000, 10_000), min_size=1), length=st.integers(1, 100))
 def test_once_a_clock_is_steady_nothing_lasts_longer_than_it_was_to(times: list[int], length: int) -> None:
     span, behind = Span("lock", 1, "a", 20_000, 20_000 + length), ClockSkew()
     for now in times:
-        for each in behind.look(now, lambda _: [span]):
+        for each in behind.end_spans(now, lambda _: [span]):
             assert now >= each.until_ms
             return
-        behind.kept()
-    (over,) = behind.look(times[-1] + length, lambda _: [span])
+        behind.committed()
+    (over,) = behind.end_spans(times[-1] + length, lambda _: [span])
     assert over.span == span
-    assert behind.look(times[-1] + length, lambda _: [span]) == []
-    behind.lost()
-    assert behind.look(times[-1] + length, lambda _: [span]) == [over], "what was rolled back is told again"
+    assert behind.end_spans(times[-1] + length, lambda _: [span]) == []
+    behind.rolled_back()
+    assert behind.end_spans(times[-1] + length, lambda _: [span]) == [over], "what was rolled back is told again"

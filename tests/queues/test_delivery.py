@@ -7,7 +7,7 @@ import pytest
 from store_harness import StoreHarness
 
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
-from inturn.core.queue.messages import Draft, ReceiveRequest, Why
+from inturn.core.queue.messages import Draft, GroupAvailability, ReceiveRequest
 
 DONE, EXPIRED, GONE = SettleResult.DONE, SettleResult.EXPIRED, SettleResult.GONE
 
@@ -336,11 +336,11 @@ def test_groups_can_be_seen(harness: StoreHarness) -> None:
     harness.send("d1", delay_ms=5_000)
     (held,) = harness.receive(visibility_s=30)
     views = harness.groups()
-    assert [(view.group, view.depth, view.why, view.attempts) for view in views] == [
-        ("a", 2, Why.IN_FLIGHT, 1),
-        ("b", 1, Why.READY, 0),
-        ("c", 1, Why.READY, 0),
-        ("d", 1, Why.DELAYED, 0),
+    assert [(view.group, view.depth, view.availability, view.attempts) for view in views] == [
+        ("a", 2, GroupAvailability.IN_FLIGHT, 1),
+        ("b", 1, GroupAvailability.READY, 0),
+        ("c", 1, GroupAvailability.READY, 0),
+        ("d", 1, GroupAvailability.DELAYED, 0),
     ]
     assert (views[0].head, views[0].head_sent_ms, views[0].token) == (first[0].sequence_number, 1_000_000, held.token)
     assert (views[0].until_ms, views[3].until_ms) == (held.until_ms, harness.now + 5_000)
@@ -403,7 +403,7 @@ def test_what_is_past_its_retention_goes_though_somebody_has_it(harness: StoreHa
     harness.wait(31)
     assert harness.take(10, group="b") == []
     assert harness.ack(*got[:2]) == [GONE, GONE]
-    assert [(group.depth, group.why) for group in harness.groups()] == [(1, Why.IN_FLIGHT)]
+    assert [(group.depth, group.availability) for group in harness.groups()] == [(1, GroupAvailability.IN_FLIGHT)]
     harness.wait(10)
     assert harness.take(10) == ["a3"]
 

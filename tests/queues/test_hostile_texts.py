@@ -19,7 +19,7 @@ from inturn.core.texts import storable
 from inturn.database import Database
 from inturn.idempotency import MemoryKeys
 from inturn.queue import Queue
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.group_commit import Writer
@@ -41,7 +41,9 @@ def queues(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str,
             stack.callback(writer.close)
             for name in ("q", "dead"):
                 writer.run(
-                    Ask("", lambda store, now, name=name: store.save(name, QueueInfo(0, name, QueueSettings(), now)))
+                    StoreCall(
+                        "", lambda store, now, name=name: store.save(name, QueueInfo(0, name, QueueSettings(), now))
+                    )
                 )
             made[kind] = Queue(writer, "q")
         yield made

@@ -14,7 +14,7 @@ from inturn.core.errors import InputError, StoreError
 from inturn.core.queue.delivery import SettleAction, Settlement
 from inturn.core.queue.messages import Content, Draft, QueueInfo, ReceiveRequest
 from inturn.database import Database
-from inturn.store.commands import Ask, Command, Receive, Send, Settle
+from inturn.store.commands import Command, Receive, Send, Settle, StoreCall
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.event_loop import EventLoopWriter
 
@@ -112,7 +112,7 @@ def test_all_three_verbs_and_a_long_poll(db: Any) -> None:
         assert found.entry.body == "hello"
         change = Settlement(found.entry.sequence_number, found.token, SettleAction.ACK)
         await posted(db, Settle("q", list, (change,)))
-        return await posted(db, Ask("q", lambda store, now_ms: store.depth(store.queues["q"], now_ms).messages))
+        return await posted(db, StoreCall("q", lambda store, now_ms: store.depth(store.queues["q"], now_ms).messages))
 
     assert in_loop(db, act) == 0
 

@@ -16,7 +16,7 @@ import inturn
 from copied_databases import Files, Tables
 from inturn.core import limits
 from inturn.core.errors import StoreMismatch
-from inturn.core.queue.incarnation import Began, QueuePosition, incarnation_of, trim
+from inturn.core.queue.incarnation import IncarnationStart, QueuePosition, incarnation_of, trim
 from inturn.database import Database
 
 
@@ -121,7 +121,7 @@ def test_old_ones_are_forgotten_as_far_as_no_reader_needs_them(
 ) -> None:
     monkeypatch.setattr(limits, "INCARNATIONS", 3)
     numbers = []
-    history: list[Began] = []
+    history: list[IncarnationStart] = []
     for at in range(8):
         with opened() as db:
             numbers.append(send(db, 2))
@@ -129,7 +129,7 @@ def test_old_ones_are_forgotten_as_far_as_no_reader_needs_them(
                 db.queue("q").reader("r").commit(numbers[1])
             with db.transaction() as tx:
                 rows = tx.execute("select after, id from inturn_incarnation order by 1").fetchall()
-            found = [Began(*row) for row in rows]
+            found = [IncarnationStart(*row) for row in rows]
             history = [*history, found[-1]]
             assert found == trim(history, numbers[1] if at > 2 else 2**62, 3)
     assert len(found) == 7
@@ -249,4 +249,6 @@ def test_the_memory_store_says_the_same() -> None:
         begin = info.last
         store.send(info, [Draft("x", Content.TEXT, None)], 1)
         assert store.incarnation(info, begin) == ""
-        assert store.incarnation(info, begin + 1) == incarnation_of([Began(begin, store._incarnation)], begin + 1)
+        assert store.incarnation(info, begin + 1) == incarnation_of(
+            [IncarnationStart(begin, store._incarnation)], begin + 1
+        )

@@ -13,7 +13,7 @@ from store_harness import STORES, StoreHarness
 
 from inturn.core.errors import InputError
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
-from inturn.core.queue.messages import QueueSettings, Why
+from inturn.core.queue.messages import GroupAvailability, QueueSettings
 from inturn.core.queue.redelivery import retry_ms
 from inturn.core.queue.sessions import SessionVerb
 from inturn.store import limits
@@ -282,7 +282,7 @@ def test_nobody_is_passed_by_twice(kind: str, tmp_path: Path, request: pytest.Fi
         harness.send("a", "b", "a")
         waiting: dict[str, set[str]] = {}  # for each group that was given back, those that must come before it
         for step in steps:
-            before = {str(view.group) for view in harness.groups() if view.why == Why.READY}
+            before = {str(view.group) for view in harness.groups() if view.availability == GroupAvailability.READY}
             is_send = step.startswith("send")
             if not before and not is_send:
                 continue

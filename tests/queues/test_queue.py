@@ -10,7 +10,7 @@ import pytest
 import inturn
 from clocks import Clock
 from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, QueueExists, StoreError
-from inturn.core.queue.messages import QueueSettings, Why
+from inturn.core.queue.messages import GroupAvailability, QueueSettings
 from inturn.database import Database
 from inturn.queue import draft
 from inturn.store.sqlite import SqliteStore
@@ -202,7 +202,10 @@ def test_groups_say_why_they_are_blocked(db: Database) -> None:
     queue.send("x", group="a")
     queue.send("x", group="b", delay_s=5)
     queue.receive()
-    assert [(view.group, view.why) for view in queue.groups("b", "a")] == [("a", Why.IN_FLIGHT), ("b", Why.DELAYED)]
+    assert [(view.group, view.availability) for view in queue.groups("b", "a")] == [
+        ("a", GroupAvailability.IN_FLIGHT),
+        ("b", GroupAvailability.DELAYED),
+    ]
 
 
 def test_a_reader_reads_everything_and_can_go_back(db: Database) -> None:

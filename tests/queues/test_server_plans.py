@@ -11,7 +11,7 @@ import inturn
 from inturn.store.postgres import PostgresStore
 from inturn.store.postgres.connection import connect
 from inturn.store.postgres.statements import text_of
-from inturn.store.records import GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo
+from inturn.store.records import GroupRecord, GroupUpdate, HeldMessage, OutputRecord, PipelineInfo
 
 OWN = [f"postgres/{each}" for each in ("pipelines", "keys", "log", "kept_log", "producers")]
 NAMES = [
@@ -50,11 +50,11 @@ def fill(url: str, rows: int) -> None:
                     GroupRecord(f"g{n}", 0, "open", b"", b"", 1, 5, n),
                     [HeldMessage(0, 1, "", f"{n}", 5, b"", "{}")],
                     (),
-                    [MadeOutput(0, f"g{n}", None, 1, None, 0, f"{n}", "{}")],
+                    [OutputRecord(0, f"g{n}", None, 1, None, 0, f"{n}", "{}")],
                 )
                 for n in range(at, at + 5_000)
             ]
-            store.pipelines.keep(info, kept, [], 0)
+            store.pipelines.save_updates(info, kept, [], 0)
         store.pipelines.claim(info, 1_000, 1, 10**12, 1)
         store.execute("insert into inturn_key select 's', n::text, '{}', n from generate_series(1, %s) n", (rows,))
     store.close()

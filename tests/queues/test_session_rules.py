@@ -6,7 +6,7 @@ import pytest
 from store_harness import STORES, StoreHarness
 
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
-from inturn.core.queue.messages import Delivery, ReceiveRequest, Why
+from inturn.core.queue.messages import Delivery, GroupAvailability, ReceiveRequest
 from inturn.core.queue.sessions import GroupLock, ParkedGroup, SessionAnswer, SessionRequest, SessionVerb, decide
 
 DONE, EXPIRED, HELD, GONE, LATE = (
@@ -82,8 +82,8 @@ def test_messages_are_leased_as_long_as_the_lock_and_under_its_token(harness: St
     lock = locked(harness, s=10)
     harness.wait(4)
     (first,) = harness.within(lock)
-    assert (first.until_ms, first.token) == (harness.now + 6_000, lock.gate.token)
-    assert harness.hold(lock, SessionVerb.RENEW, s=20).gate.until_ms == harness.now + 20_000
+    assert (first.until_ms, first.token) == (harness.now + 6_000, lock.group_lock.token)
+    assert harness.hold(lock, SessionVerb.RENEW, s=20).group_lock.until_ms == harness.now + 20_000
     harness.wait(19)
     assert harness.ack(first) == [DONE]
 
@@ -103,7 +103,7 @@ def test_to_extend_a_message_by_nothing_is_to_let_go_of_all(harness: StoreHarnes
     harness.send("a1", "a2")
     lock = locked(harness)
     first, second = (each.entry.sequence_number for each in harness.within(lock, 2))
-    token = lock.gate.token
+    token = lock.group_lock.token
     assert harness.settle(
         Settlement(second, token, SettleAction.EXTEND), Settlement(first, token, SettleAction.ACK)
     ) == [
@@ -131,9 +131,9 @@ def test_a_lock_that_is_over_gives_back_everything_and_changes_nothing_any_more(
     assert harness.ack(*got) + harness.defer(*got) + harness.nack(*got) == [EXPIRED] * 6
     assert harness.within(lock) == []
     again = locked(harness)
-    assert again.gate.token is not None
-    assert lock.gate.token is not None
-    assert again.gate.token > lock.gate.token
+    assert again.group_lock.token is not None
+    assert lock.group_lock.token is not None
+    assert again.group_lock.token > lock.group_lock.token
     assert harness.hold(again, SessionVerb.GET_STATE).state == b"before"
     assert bodies(harness.within(again, 5)) == ["a1", "a2", "a3"]
     assert harness.ack(*got) == [EXPIRED, EXPIRED], "somebody else has them"
@@ -172,7 +172,7 @@ def test_a_group_of_which_somebody_has_a_message_cannot_be_locked(harness: Store
     assert harness.lock("a").verdict is harness.lock().verdict is HELD
     harness.extend(second, s=60)
     harness.nack(first)
-    assert harness.groups()[0].why is Why.IN_FLIGHT
+    assert harness.groups()[0].availability is GroupAvailability.IN_FLIGHT
     assert harness.lock("a").verdict is harness.lock().verdict is HELD, "a session would not be alone"
     harness.ack(second)
     assert locked(harness).group == "a"
@@ -269,9 +269,14 @@ def test_the_groups_say_who_is_locked_and_who_is_parked(harness: StoreHarness) -
     lock = locked(harness, "a", s=10)
     harness.ask("b", SessionVerb.PARK, note="bad data")
     a, b, c = harness.groups()
-    assert (a.why, a.until_ms, a.token, a.note) == (Why.LOCKED, harness.now + 10_000, lock.gate.token, None)
-    assert (b.why, b.until_ms, b.token, b.note) == (Why.PARKED, None, None, "bad data")
-    assert (c.why, c.note) == (Why.READY, None)
+    assert (a.availability, a.until_ms, a.token, a.note) == (
+        GroupAvailability.LOCKED,
+        harness.now + 10_000,
+        lock.group_lock.token,
+        None,
+    )
+    assert (b.availability, b.until_ms, b.token, b.note) == (GroupAvailability.PARKED, None, None, "bad data")
+    assert (c.availability, c.note) == (GroupAvailability.READY, None)
 
 
 # --- parked ---
@@ -478,7 +483,7 @@ def test_a_session_defers_and_fetches_in_its_group_only(harness: StoreHarness) -
     b = locked(harness, "b")
     assert harness.fetch(number, lock=b) == []
     (again,) = harness.fetch(number, lock=a)
-    assert (again.token, again.until_ms) == (a.gate.token, a.gate.until_ms)
+    assert (again.token, again.until_ms) == (a.group_lock.token, a.group_lock.until_ms)
     assert bodies(harness.within(a, 5)) == ["a2"]
     harness.hold(a, SessionVerb.RENEW, s=100)
     harness.wait(90)
@@ -589,7 +594,7 @@ def test_a_set_of_wants_with_sessions_among_them(harness: StoreHarness) -> None:
     lock = locked(harness, "b")
     found = harness.receive_each(
         ReceiveRequest(1),
-        ReceiveRequest(1, None, "b", lock.gate.token),
+        ReceiveRequest(1, None, "b", lock.group_lock.token),
         ReceiveRequest(5),
         ReceiveRequest(1, group="b"),
     )

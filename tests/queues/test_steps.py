@@ -18,7 +18,7 @@ import inturn
 from inturn.core.errors import StoreError, StoreMismatch
 from inturn.store import limits
 from inturn.store.postgres import migrate
-from inturn.store.postgres.connection import connect_to_look as look_at_server
+from inturn.store.postgres.connection import connect_for_inspection as look_at_server
 from inturn.store.sql.steps import FIRST, read_steps
 from inturn.store.sqlite import connection as sqlite_connection
 from inturn.store.sqlite.reader import SqlitePipelineReader

@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import inturn
-from inturn import Arrival, Gapless, Pipeline, To
+from inturn import Arrival, Gapless, Pipeline, ToQueue
 from inturn.core.errors import InputError, StoreError
 from inturn.queue import draft
 from inturn.spark import batch, messages, outputs, read, stream
@@ -55,7 +55,7 @@ def in_process(tmp_path: Path) -> tuple[dict[str, Any], set[str]]:
     with inturn.open(tmp_path / "bank.db", durable=False) as db:
         payments, later = db.queue("payments"), db.queue("credits")
         payments.send_many([draft(row, group=row["account"]) for row in ROWS])
-        chained = [Job(DEBITS, payments, To(later, group="to.name")), Job(CREDITS, later)]
+        chained = [Job(DEBITS, payments, ToQueue(later, group="to.name")), Job(CREDITS, later)]
         Service(chained).run(until_empty=True)
         look = DatabaseInspector(db, "credits")
         return {name: look.group(name).state for name in "xy"}, {each.effect_id for each in look.outputs()}

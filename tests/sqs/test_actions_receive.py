@@ -10,7 +10,7 @@ from endpoint import ACCOUNT, Endpoint, in_json
 
 from inturn.queue import Receipt
 from inturn.sqs.actions.names import names_of
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 
 
 def send(sqs: Endpoint, url: str, *bodies: str, **more: Any) -> None:
@@ -268,7 +268,7 @@ def test_attempts_that_are_over_leave_the_database(sqs: Endpoint) -> None:
         sqs.receive(url, 1, ReceiveRequestAttemptId=attempt)
     sqs.clock.forward(300)
     assert len(sqs.receive(url, 1, ReceiveRequestAttemptId="d")) == 1
-    count_of = Ask("", lambda store, _now_ms: store.execute("select count(*) from inturn_attempt").fetchone())
+    count_of = StoreCall("", lambda store, _now_ms: store.execute("select count(*) from inturn_attempt").fetchone())
     assert sqs.db.writer.run(count_of) == (1,)
 
 

@@ -20,7 +20,7 @@ from inturn.database import Database
 from inturn.queue import QueueSettings, draft
 from inturn.sqs import limits
 from inturn.sqs.metrics import Metrics, RequestCounts, _TimedCache
-from inturn.store.commands import Ask, Command, Outcome, Send, Settle
+from inturn.store.commands import Command, Outcome, Send, Settle, StoreCall
 from inturn.store.execution import execute
 from inturn.telemetry.collector import buckets
 from inturn.telemetry.figures import QueueFigures
@@ -160,7 +160,7 @@ def test_what_transactions_do_is_counted(db: Database) -> None:
     (outcome,) = do(Settle("a", list, [*acks, Settlement(1, 1, SettleAction.ACK)]))
     assert [verdict.name for verdict in outcome[0]] == ["DONE", "EXPIRED", "GONE"]
     do(Settle("a", list, [Settlement(leases[1][0], None, SettleAction.NACK)]))
-    nothing = Ask("", lambda _store, _now_ms: None)
+    nothing = StoreCall("", lambda _store, _now_ms: None)
     do(*[nothing] * 5)
     found = samples(asyncio.run(metrics.page()))
     sent, duplicates = "inturn_queue_sent_messages_total", "inturn_queue_duplicate_messages_total"

@@ -25,7 +25,7 @@ from inturn.sqs.config import AccessKey, Config, ServerConfig, load
 from inturn.sqs.run import Endpoint
 from inturn.sqs.saved_keys import encode_key, fact_name, keys_in, remove_key, save_key
 from inturn.store import limits as store_limits
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 from inturn.store.postgres.connection import plainly
 from waiting import DEADLINE_S, until
 
@@ -108,13 +108,13 @@ def test_a_key_that_is_none_is_told_and_the_others_stay(databases: list[Database
         store.servers.keep("key/odd", '{"secret": 7}')
 
     def use(one: Endpoint) -> None:
-        databases[1].writer.run(Ask("", keep))
+        databases[1].writer.run(StoreCall("", keep))
         time.sleep(0.2)  # for some looks
         assert code(client(one).list_queues) == ""
         assert remove_key(databases[1], "odd")
         save_key(databases[1], AccessKey(id="new", secret="s4"))  # noqa: S106 - of this test
         until(lambda: code(client(one, "new", "s4").list_queues) == "")
-        databases[1].writer.run(Ask("", keep))
+        databases[1].writer.run(StoreCall("", keep))
 
     during(databases[:1], [Config(server=PORT, keys=(SHOP,))], use)
     with pytest.raises(InputError, match="'key/odd' in table inturn_server_value is not a valid access key"):
@@ -273,7 +273,7 @@ def test_a_move_task_goes_on_at_another_server(databases: list[Database], monkey
 
 def keys(db: Database) -> tuple[AccessKey, ...]:
     """The keys that a server without sealing keys finds."""
-    return keys_in(db.writer.run(Ask("", lambda store, _now_ms: store.servers.facts())))
+    return keys_in(db.writer.run(StoreCall("", lambda store, _now_ms: store.servers.facts())))
 
 
 @pytest.mark.parametrize("saved", ['{"secret": "hunter2", "actions": ["Fly"]}', '{"secret": ""}', '{"secret": 5}'])

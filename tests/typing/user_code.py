@@ -6,7 +6,7 @@ from typing import Any, Literal, assert_type
 import msgspec
 
 import inturn
-from inturn import Arrival, Gapless, Monotone, Pipeline, To, Wait
+from inturn import Arrival, Gapless, Monotone, Pipeline, ToQueue, Wait
 from inturn.core.pipeline.replay import Replay
 
 
@@ -116,7 +116,7 @@ any_pipeline: Pipeline = ledger
 
 def runs(pipeline: Pipeline) -> None:
     with inturn.open("shop.db") as db:
-        inturn.work(pipeline, db.queue("payments"), deliver=To("invoices"), until="empty")
+        inturn.work(pipeline, db.queue("payments"), deliver=ToQueue("invoices"), until="empty")
 
 
 runs(ledger)

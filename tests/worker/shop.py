@@ -16,10 +16,10 @@ from inturn.core.pipeline.replay import Replay
 from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft
 from inturn.results.stored_place import counts_of
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 from inturn.store.postgres import PostgresStore
-from inturn.store.protocols import PipelineKeeper
-from inturn.store.records import Decided
+from inturn.store.protocols import QueueAndPipelineStore
+from inturn.store.records import StoredDecision
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.group_commit import Writer
 from inturn.worker import Worker
@@ -27,7 +27,7 @@ from inturn.worker.codec import WorkerStateCodec, timeline_of
 from memory_store.store import MemoryStore
 from waiting import DEADLINE_S, until
 
-SHOPS: dict[str, Callable[[Path, Callable[[], str]], PipelineKeeper]] = {
+SHOPS: dict[str, Callable[[Path, Callable[[], str]], QueueAndPipelineStore]] = {
     "memory": lambda path, url: MemoryStore(),
     "sqlite": lambda path, url: SqliteStore(str(path), durable=False),
     "postgres": lambda path, url: PostgresStore(url(), durable=False),
@@ -72,7 +72,7 @@ class Shop:
             if name not in store.queues:
                 store.save(name, QueueInfo(0, name, QueueSettings(visibility_timeout_s=5), now_ms))
 
-        self.writer.run(Ask("", make))
+        self.writer.run(StoreCall("", make))
 
     def __enter__(self) -> Self:
         return self
@@ -96,13 +96,13 @@ class Shop:
     def ask(self, function: Callable[[Any, int], Any], name: str = "ledger") -> Any:
         """Ask the store about a pipeline, which is named by its number."""
         return self.writer.run(
-            Ask("", lambda store, _now_ms: function(store.pipelines, store.pipelines.info(name).number))  # type: ignore[attr-defined]
+            StoreCall("", lambda store, _now_ms: function(store.pipelines, store.pipelines.info(name).number))  # type: ignore[attr-defined]
         )
 
     def decide(self, decision: Any) -> str:
         name = f"{decision.at_us:016d}-{decision.id}"
         text = msgspec.json.encode(decision).decode()
-        self.ask(lambda kept, number: kept.decide(number, [Decided(name, decision.group, text)]))
+        self.ask(lambda kept, number: kept.decide(number, [StoredDecision(name, decision.group, text)]))
         return name
 
     def seen(self, pipeline: Pipeline) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Shop:
         return {line.group: (WorkerStateCodec(pipeline).read(line), line.held) for line in lines}
 
     def counts(self, name: str = "ledger") -> Counts:
-        return counts_of(self.writer.run(Ask("", lambda store, _now_ms: store.pipelines.info(name))))  # type: ignore[attr-defined]
+        return counts_of(self.writer.run(StoreCall("", lambda store, _now_ms: store.pipelines.info(name))))  # type: ignore[attr-defined]
 
 
 def _everything(kept: Any, number: int) -> tuple[Any, ...]:

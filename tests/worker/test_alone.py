@@ -12,13 +12,13 @@ from inturn.core.errors import HandlerError
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.queue import draft
 from inturn.results.inspection import DatabaseInspector
-from inturn.store.commands import Ask
-from inturn.store.records import Claim, GroupUpdate
+from inturn.store.commands import StoreCall
+from inturn.store.records import GroupUpdate, OutboxClaim
 from inturn.worker import Worker
 from inturn.worker.group_task import GroupTask
-from inturn.worker.inspection import settle
-from inturn.worker.suspects import Company, Threads
-from inturn.worker.work_items import Overtaken, Work, WorkRequest
+from inturn.worker.inspection import apply_decisions
+from inturn.worker.suspects import RecentWork, WorkStarter
+from inturn.worker.work_items import Overtaken, WorkRequest, WorkResult
 from waiting import DEADLINE_S, until
 
 LONG_S = limits.OUTBOX_LEASE_S + 1
@@ -114,8 +114,8 @@ def test_a_stop_gives_back_what_waits_to_run_alone_with_its_count(shop: Shop, mo
     shop.send([row(1, account="b")])
     with Worker(slow(gate, "b"), shop.queue, grace_s=DEADLINE_S) as worker:
         gate.wait_until(lambda: bool(gate.begun))
-        until(lambda: worker._threads.waiting)
-        shop.clock.forward(limits.TURN_LEASE_S / 2 + 1)
+        until(lambda: worker._starter.waiting)
+        shop.clock.forward(limits.TASK_LEASE_S / 2 + 1)
         worker.stop_soon()
         gate.let("b")
     assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {}
@@ -133,7 +133,7 @@ def test_a_turn_that_another_overtook_while_it_ran_alone_runs_alone_once_more(sh
         gate.wait_until(lambda: bool(gate.begun))
         run, times = worker._unit.run, list[WorkRequest]()
 
-        def overtaken_once(request: WorkRequest) -> Work:
+        def overtaken_once(request: WorkRequest) -> WorkResult:
             if request.done and not times:
                 times.append(request)
                 raise Overtaken([turn.group or "" for turn in request.done])
@@ -172,13 +172,13 @@ def test_a_delivery_is_made_with_others_again_once_what_was_in_hand_is_delivered
     shop.send([row(each) for each in (1, 2, 3)])
     shop.work(ledger())
 
-    def claim(ms: int) -> Claim:
+    def claim(ms: int) -> OutboxClaim:
         with shop.store.transaction():
             kept = shop.store.pipelines
             (made,) = kept.claim(kept.info("ledger"), 9, 2, shop.clock() + ms, shop.clock())
             return made
 
-    def deliver(claim: Claim) -> None:
+    def deliver(claim: OutboxClaim) -> None:
         with shop.store.transaction():
             assert shop.store.pipelines.delivered(1, claim, len(claim.outputs), shop.clock(), None)
 
@@ -216,8 +216,8 @@ def test_a_command_that_ends_early_leaves_the_decisions_to_the_next(
 
     for _ in range(8):
         with pytest.raises(error):
-            settle(ledger(handler=wrong), decided)
-    settle(ledger(handler=lambda state, _message: (state | {"done": True}, [])), decided)
+            apply_decisions(ledger(handler=wrong), decided)
+    apply_decisions(ledger(handler=lambda state, _message: (state | {"done": True}, [])), decided)
     assert {each.group: (each.status, each.state) for each in decided.groups()} == {
         account: ("open", {"done": True}) for account in "abc"
     }
@@ -229,12 +229,12 @@ def test_a_command_takes_decisions_again_whose_groups_a_worker_changed_meanwhile
     def handler(state: Row, message: Row) -> tuple[Row, list[Any]]:
         if not touched:
             touched.append(message["account"])
-            line, info = decided.read(lambda kept, number: kept.lines(number, touched)[0]), decided.info()
+            line, info = decided.read(lambda kept, number: kept.records(number, touched)[0]), decided.info()
             update = GroupUpdate(line, [], [], [])
-            decided.db.writer.run(Ask("", lambda store, now_ms: store.pipelines.keep(info, [update], [], now_ms)))  # type: ignore[attr-defined]
+            decided.db.writer.run(StoreCall("", lambda store, now_ms: store.pipelines.keep(info, [update], [], now_ms)))  # type: ignore[attr-defined]
         return state | {"done": True}, []
 
-    settle(ledger(handler=handler), decided)
+    apply_decisions(ledger(handler=handler), decided)
     assert touched
     assert {each.group: each.status for each in decided.groups()} == dict.fromkeys("abc", "open")
 
@@ -243,7 +243,7 @@ class Passed(list[Any]):
     """What was passed to the threads."""
 
     def put(self, account: str, *, is_alone: bool = False) -> GroupTask:
-        self.threads = getattr(self, "threads", Threads(self.append))
+        self.threads = getattr(self, "threads", WorkStarter(self.append))
         turn = GroupTask(account, is_alone=is_alone)
         self.threads.put(turn)
         return turn
@@ -252,22 +252,22 @@ class Passed(list[Any]):
 def test_what_waits_to_run_alone_lets_nothing_begin_however_long_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     passed = Passed()
     running, suspect = passed.put("a"), passed.put("b", is_alone=True)
-    passed.threads.begin(Company.of([running, suspect], []))
+    passed.threads.begin(RecentWork.of([running, suspect], []))
     assert passed == [running]
     monkeypatch.setattr(limits, "ALONE_S", 0)
-    company = Company.of([running, suspect], [])
+    company = RecentWork.of([running, suspect], [])
     assert company == ([suspect], [])
     assert company.is_alone
     passed.threads.begin(company)
     assert passed == [running, suspect]
-    assert not Company.of([running, suspect], []).is_alone
+    assert not RecentWork.of([running, suspect], []).is_alone
 
 
 def test_a_turn_that_waits_for_another_attempt_is_not_waited_for_but_others_are() -> None:
     passed = Passed()
     asleep, running, suspect = passed.put("a"), passed.put("b"), passed.put("c", is_alone=True)
     asleep.is_asleep = True
-    passed.threads.begin(Company.of([asleep, running, suspect], []))
+    passed.threads.begin(RecentWork.of([asleep, running, suspect], []))
     assert suspect not in passed
-    passed.threads.begin(Company.of([asleep, suspect], []))
+    passed.threads.begin(RecentWork.of([asleep, suspect], []))
     assert suspect in passed

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from shop import Row, Shop, ledger, row
 
 import inturn
-from inturn import Arrival, Pipeline, To
+from inturn import Arrival, Pipeline, ToQueue
 from inturn.core.errors import InputError, NoSuchQueue
 from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec
 from inturn.worker.service import Job, Service
@@ -44,7 +44,7 @@ def queue(shop: Shop, name: str = "credits", **settings: Any) -> Queue:
     def make(store: Any, now_ms: int) -> None:
         store.save(name, QueueInfo(0, name, QueueSettings(visibility_timeout_s=5, **settings), now_ms))
 
-    shop.writer.run(Ask("", make))
+    shop.writer.run(StoreCall("", make))
     return Queue(shop.writer, name)
 
 
@@ -84,7 +84,7 @@ def test_the_group_and_the_revision_are_fields_of_the_output(shop: Shop) -> None
     to = queue(shop)
     line = ledger(handler=lambda state, m: (state, [{"to": {"no": 7}, "n": m["revision"]}]))
     shop.send([row(1), row(2)])
-    shop.work(line, deliver=To(to, group="to.no", revision="n"))
+    shop.work(line, deliver=ToQueue(to, group="to.no", revision="n"))
     assert [(each.group, each.revision) for each in to.peek()] == [("7", 1), ("7", 2)]
 
 
@@ -117,7 +117,7 @@ def test_an_output_that_is_no_message_parks_its_group_only(shop: Shop, output: A
 
     line = ledger(handler=emit)
     shop.send([row(n, 1, account) for n in (1, 2, 3) for account in ("bad", "good")])
-    shop.work(line, deliver=To("credits", group="to"))
+    shop.work(line, deliver=ToQueue("credits", group="to"))
     seen = shop.seen(line)
     assert seen["status"] == {"bad": "failed", "good": "open"}
     assert seen["states"] == {"bad": {"n": 1}, "good": {"n": 3}}
@@ -142,7 +142,7 @@ def test_what_was_left_and_is_no_message_stays_with_the_error_and_holds_its_grou
     line = ledger(handler=lambda state, m: (state, [{"to": m["account"]} if m["amount"] else {}]))
     shop.send([row(1, 1, "bad"), row(2, 0, "bad"), row(1, 1, "good"), row(2, 1, "good")])
     shop.work(line)
-    with Worker(line, shop.queue, deliver=To(to, group="to")):
+    with Worker(line, shop.queue, deliver=ToQueue(to, group="to")):
         until(lambda: len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.outgoing(number, None, 10))))
     (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
     assert (post.group, post.depth) == ("bad", 1)
@@ -163,7 +163,7 @@ def test_a_pipeline_may_send_to_itself_and_ends_when_its_queue_is_empty(shop: Sh
 def test_a_chain_of_two_pipelines_is_the_replay_of_the_second_over_the_outputs_of_the_first(shop: Shop) -> None:
     to = queue(shop)
     shop.send([*MESSAGES, *MESSAGES])
-    chain = To(to, group="to")
+    chain = ToQueue(to, group="to")
     Service([Job(DEBITS, shop.queue, chain, database="x"), Job(CREDITS, to, database="x")]).run(until_empty=True)
     _assert_chained(shop, MESSAGES)
 
@@ -199,8 +199,8 @@ def test_in_any_order_and_cut_the_chain_is_that_replay(
         to = queue(shop)
         for part in range(parts):
             shop.send(sent[part::parts])
-            shop.work(DEBITS, deliver=None if chance.random() < 0.3 else To(to, group="to"))
-        shop.work(DEBITS, deliver=To(to, group="to"))
+            shop.work(DEBITS, deliver=None if chance.random() < 0.3 else ToQueue(to, group="to"))
+        shop.work(DEBITS, deliver=ToQueue(to, group="to"))
         with Worker(CREDITS, to) as worker:
             worker.drain(UNTIL_S)
         _assert_chained(shop, messages)
@@ -221,7 +221,7 @@ def test_a_full_queue_holds_turns_back_and_nothing_is_lost_or_parked(shop: Shop,
         return transfer(state, message)
 
     messages = [*MESSAGES, row(1, 1, "late")]
-    with Worker(ledger(handler=handler), shop.queue, deliver=To(to, group="to")) as worker:
+    with Worker(ledger(handler=handler), shop.queue, deliver=ToQueue(to, group="to")) as worker:
         until(lambda: to.depth().messages == most)
         shop.send(messages[-1:])
         assert handled.wait(UNTIL_S)
@@ -245,7 +245,7 @@ def test_a_full_queue_does_not_hold_groups_without_outputs(shop: Shop) -> None:
     to = queue(shop)
     bound(to, 0)
     shop.send([row(1, 1, "a"), row(1, 1, "b", to=[])])
-    with Worker(DEBITS, shop.queue, deliver=To(to, group="to")):
+    with Worker(DEBITS, shop.queue, deliver=ToQueue(to, group="to")):
         until(lambda: "b" in shop.seen(DEBITS)["states"])
     assert list(shop.seen(DEBITS)["states"]) == ["b"]
 
@@ -259,13 +259,13 @@ def test_a_stop_gives_back_what_a_full_queue_holds(shop: Shop) -> None:
 
     bound(to, 0)
     shop.send(MESSAGES)
-    with Worker(ledger(handler=handler), shop.queue, deliver=To(to, group="to")) as worker:
+    with Worker(ledger(handler=handler), shop.queue, deliver=ToQueue(to, group="to")) as worker:
         assert handled.wait(UNTIL_S)
     assert worker.counts.received == 0
     assert shop.queue.depth().in_flight == 0
     to.purge()
     to.configure(max_depth=None)
-    shop.work(DEBITS, deliver=To(to, group="to"))
+    shop.work(DEBITS, deliver=ToQueue(to, group="to"))
     assert len(bodies(to)) == len(replayed(MESSAGES))
 
 
@@ -289,7 +289,7 @@ def test_a_queue_of_another_database_is_refused_and_the_same_one_opened_twice_is
         with pytest.raises(InputError, match=r"another database than 'payments'.*pass a function"):
             inturn.work(DEBITS, payments, deliver=elsewhere, until="empty")
         with pytest.raises(NoSuchQueue, match="existing queues: payments"):
-            inturn.work(DEBITS, payments, deliver=To("credits"), until="empty")
+            inturn.work(DEBITS, payments, deliver=ToQueue("credits"), until="empty")
         with pytest.raises(InputError, match="deliver is 'credits'; expected a function, a queue, or"):
             inturn.work(DEBITS, payments, deliver="credits", until="empty")  # type: ignore[arg-type]
         payments.send(row(1), group="a")

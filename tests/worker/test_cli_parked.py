@@ -20,7 +20,7 @@ from inturn.database import Database
 from inturn.queue import Queue
 from inturn.results.inspection import DatabaseInspector
 from inturn.worker import Worker
-from inturn.worker.inspection import look
+from inturn.worker.inspection import open_inspector
 from waiting import DEADLINE_S
 
 LEDGER = """
@@ -106,7 +106,7 @@ def test_what_is_not_there_is_told(db: Database, at: str) -> None:
     assert "no database 'shup.db'" in command("parked", "list", "shup.db#ledger")[1]
     assert not Path("shup.db").exists()
     with pytest.raises(StoreError, match="existing pipelines: ledger"):
-        look(target, "legder")
+        open_inspector(target, "legder")
 
 
 def test_an_address_names_the_pipeline_and_its_password_is_not_shown() -> None:

@@ -12,10 +12,10 @@ from awaited import AWAITED, waiting
 from inturn import Retry
 from inturn.core import limits
 from inturn.core.errors import DeliveryRefused, InputError
-from inturn.store.records import Claim, MadeOutput
+from inturn.store.records import OutboxClaim, OutputRecord
 from inturn.worker import Worker
 from inturn.worker.outbox import Outbox
-from inturn.worker.work_items import Sending
+from inturn.worker.work_items import DeliveryAttempt
 from waiting import DEADLINE_S, until
 
 Told = list[tuple[Any, str]]
@@ -225,8 +225,8 @@ def test_a_stop_lets_deliveries_that_have_begun_end_and_leaves_the_others(shop: 
 def test_a_delivery_that_fails_at_once_is_never_tried_again_without_a_pause(attempts: int) -> None:
     over = threading.Event()
     sender = Outbox(lambda output, effect_id: 1 / 0, Retry(3, "0 seconds"), 1, lambda sending: over.set())
-    made = MadeOutput(1, "a", None, 1, "1", 0, "effect", "{}")
-    sending = Sending(Claim("a", 1, attempts, [made]), 0)
+    made = OutputRecord(1, "a", None, 1, "1", 0, "effect", "{}")
+    sending = DeliveryAttempt(OutboxClaim("a", 1, attempts, [made]), 0)
     sender.put(sending)
     assert over.wait(DEADLINE_S)
     sender.stop()

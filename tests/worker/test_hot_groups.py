@@ -41,7 +41,7 @@ class Books:
         self.turns: list[Any] = []
         self.read: list[int] = []
         kept = shop.store.pipelines
-        keep = kept.keep
+        keep = kept.save_updates
 
         def kept_too(info: Any, every: Any, *more: Any) -> Any:
             self.turns += every
@@ -114,7 +114,7 @@ def test_a_turn_writes_what_is_new_of_the_ids_that_a_group_remembers(
     beside = sum(len(each.marks) for each in books.turns)
     assert MANY - limits.REMEMBERED_TOGETHER <= beside <= MANY, "each id is written beside the group once"
     (stored,) = shop.ask(lambda kept, number: kept.lines(number, ["a"]))
-    assert timeline_of(line, stored).beside == beside
+    assert timeline_of(line, stored).external_ids == beside
     assert sum(books.read) == 0, "no id was known"
     shop.send(messages)
     shop.send([{**messages[0], "amount": -7}, row(0, 5, id="new")])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from shop import Row, Shop, ledger, row
 
-from inturn import Pipeline, Timestamp, To, Wait
+from inturn import Pipeline, Timestamp, ToQueue, Wait
 from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.queue import Queue, draft
@@ -184,7 +184,7 @@ def test_what_the_end_releases_may_go_to_a_group_that_was_looked_at_before(shop:
 
     line = timed(None, handler=pass_on)
     shop.send([at(5, "b")])
-    counts = work(line, shop.queue, deliver=To(shop.queue, group="account"), until="empty", final=True)
+    counts = work(line, shop.queue, deliver=ToQueue(shop.queue, group="account"), until="empty", final=True)
     assert (seen(shop, line), counts.applied) == ({"a": [5], "b": [5]}, 2)
 
 

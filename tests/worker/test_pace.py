@@ -11,7 +11,7 @@ from shop import Shop, ledger, row
 from inturn.core import limits
 from inturn.worker import worker
 from inturn.worker.group_task import GroupRunner
-from inturn.worker.thread_pool import Pace, receives
+from inturn.worker.thread_pool import Throughput, receives
 from inturn.worker.unit_of_work import UnitOfWork
 
 CONCURRENCY = st.integers(1, 64)
@@ -39,7 +39,7 @@ def test_each_group_at_work_gets_its_share_of_the_time_ahead_in_one_receive(
 
 def test_the_pace_rises_at_once_and_falls_by_and_by() -> None:
     now = [0.0]
-    pace = Pace(lambda: now[0])
+    pace = Throughput(lambda: now[0])
     found = []
     for messages in (100, 10, 10, 10_000_000):
         now[0] += limits.WORKER_AHEAD_S
@@ -58,7 +58,7 @@ def test_one_hot_group_has_few_turns_however_many_threads_there_are(
         monkeypatch.setattr(kind, "run", _counted(kind, seen))
 
     ms = [0]
-    monkeypatch.setattr(worker, "Pace", lambda: Pace(lambda: ms[0] / 1000))
+    monkeypatch.setattr(worker, "Pace", lambda: Throughput(lambda: ms[0] / 1000))
 
     def slow(state: Any, _message: Any) -> Any:
         ms[0] += 1

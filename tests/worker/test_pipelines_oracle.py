@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from shop import SHOPS
 
-from inturn.core.identity import Spot
-from inturn.core.pipeline.results import Rejected
+from inturn.core.identity import HeldKey
+from inturn.core.pipeline.results import RejectedMessage
 from inturn.store.records import (
     AppliedMark,
-    Claim,
-    Decided,
     GroupRecord,
     GroupUpdate,
     HeldMessage,
-    MadeOutput,
+    OutboxClaim,
+    OutputRecord,
     PipelineInfo,
+    StoredDecision,
 )
 
 GROUPS = st.sampled_from(["a", "b", "c"])
 TURNS = st.lists(st.integers(1, 4), max_size=3, unique=True)
 
 
-def spot(turn: int) -> Spot:
+def spot(turn: int) -> HeldKey:
     """Two messages are of each time, the later one first."""
     return 0, turn // 2, f"{-turn % 3}", f"t{turn}"
 
@@ -47,7 +47,7 @@ class Stores(RuleBasedStateMachine):
         self.now = 1_000
         self.versions: dict[str, int] = {}
         self.held: dict[str, set[int]] = {}
-        self.claims: list[tuple[Claim, Claim]] = []
+        self.claims: list[tuple[OutboxClaim, OutboxClaim]] = []
         self.decided = 0
         self.both(lambda kept: kept.save(PipelineInfo(0, "other")))
         self.both(lambda kept: kept.save(PipelineInfo(0, "p", {"group": "account"})))
@@ -80,12 +80,14 @@ class Stores(RuleBasedStateMachine):
             version, had = self.versions.get(group, 0), self.held.get(group, set())
             gone = [spot(turn) for turn in had - set(turns)]
             held = [HeldMessage(*spot(turn), version, b"\0", "{}") for turn in turns]
-            made = [MadeOutput(0, group, None, version, None, at, f"e{at}", f"{version}-{at}") for at in range(outputs)]
+            made = [
+                OutputRecord(0, group, None, version, None, at, f"e{at}", f"{version}-{at}") for at in range(outputs)
+            ]
             status = "waiting" if turns else "open"
             line = GroupRecord(group, version + is_late, status, b"\0t", b"s", len(turns), None, due)
             marks = [AppliedMark(b"%s%016d" % (group.encode(), version), b"\0digest\0", version)][: len(turns)]
             every.append(GroupUpdate(line, held, gone, made, marks))
-        rejected = [Rejected(refused, "late", "too late\0", "{}")] if refused else []
+        rejected = [RejectedMessage(refused, "late", "too late\0", "{}")] if refused else []
 
         def ask(kept: Any) -> Any:
             info = kept.info("p")
@@ -129,7 +131,7 @@ class Stores(RuleBasedStateMachine):
 
     @rule(groups=st.lists(GROUPS, max_size=3))
     def decide(self, groups: list[str]) -> None:
-        new = [Decided(f"{self.decided + at}", group, "{}") for at, group in enumerate(groups, 1)]
+        new = [StoredDecision(f"{self.decided + at}", group, "{}") for at, group in enumerate(groups, 1)]
         self.decided += len(new)
         self.both(lambda kept: kept.decide(2, new))
 

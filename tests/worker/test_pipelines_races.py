@@ -9,10 +9,10 @@ from itertools import permutations
 import psycopg
 import pytest
 
-from inturn.core.pipeline.results import Rejected
+from inturn.core.pipeline.results import RejectedMessage
 from inturn.store.failures import RunAgain
 from inturn.store.postgres import PostgresStore
-from inturn.store.records import Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo
+from inturn.store.records import GroupRecord, GroupUpdate, HeldMessage, OutboxClaim, OutputRecord, PipelineInfo
 from threads import Running, together
 from waiting import until
 
@@ -41,14 +41,14 @@ class Machines:
         assert info is not None
         return info
 
-    def keep(self, *kept: GroupUpdate, at: int = 0, rejected: tuple[Rejected, ...] = ()) -> list[str]:
+    def keep(self, *kept: GroupUpdate, at: int = 0, rejected: tuple[RejectedMessage, ...] = ()) -> list[str]:
         """What turns leave behind, with all statements done."""
         info = self.info(at)
-        found = self.stores[at].pipelines.keep(info, kept, rejected, NOW)
+        found = self.stores[at].pipelines.save_updates(info, kept, rejected, NOW)
         self.stores[at].wire.flush()
         return found
 
-    def claim(self, at: int = 0, now_ms: int = NOW) -> list[Claim]:
+    def claim(self, at: int = 0, now_ms: int = NOW) -> list[OutboxClaim]:
         return self.stores[at].pipelines.claim(self.info(at), 10, 10, now_ms + 30_000, now_ms)
 
     def take(self, at: int = 0) -> list[str]:
@@ -58,7 +58,7 @@ class Machines:
             assert self.delivered(each, at)
         return [made.output for each in claims for made in each.outputs]
 
-    def delivered(self, claim: Claim, at: int = 0, count: int | None = None) -> bool:
+    def delivered(self, claim: OutboxClaim, at: int = 0, count: int | None = None) -> bool:
         count = len(claim.outputs) if count is None else count
         done = self.stores[at].pipelines.delivered(self.info(at).number, claim, count, NOW, None)
         self.stores[at].wire.flush()
@@ -73,7 +73,7 @@ def machines(postgres_url: str) -> Iterator[Machines]:
 
 def kept(group: str, version: int, *outputs: str, held: tuple[HeldMessage, ...] = ()) -> GroupUpdate:
     line = GroupRecord(group, version, "open", b"t", b"s", len(held), None, None)
-    made = [MadeOutput(0, group, None, version, None, at, f"{version}-{at}", o) for at, o in enumerate(outputs)]
+    made = [OutputRecord(0, group, None, version, None, at, f"{version}-{at}", o) for at, o in enumerate(outputs)]
     return GroupUpdate(line, held, (), made)
 
 
@@ -122,7 +122,7 @@ def test_an_output_is_never_forgotten_however_three_transactions_come_together(p
             with machines.stores[0].transaction():
                 seen += machines.take()
                 assert machines.stores[0].pipelines.outputs(1, 0, 10) == []
-                assert machines.stores[0].pipelines.outgoing(1, [group], 10) == []
+                assert machines.stores[0].pipelines.pending_deliveries(1, [group], 10) == []
             assert seen == ["second"], order
         store = machines.stores[0]
         with store.transaction():
@@ -143,7 +143,7 @@ def test_an_output_that_fails_is_in_the_way_of_its_own_group_only(machines: Mach
         machines.delivered(good)
         machines.keep(kept("bad", 1, "2"), kept("good", 1, "2"))
         assert [(each.group, each.attempts) for each in machines.claim()] == [("good", 0)]
-        (failing,) = store.pipelines.outgoing(1, None, 10)
+        (failing,) = store.pipelines.pending_deliveries(1, None, 10)
         assert failing == ("bad", NOW + 5_000, 1, "no\0t now", 2)
         (again,) = machines.claim(now_ms=NOW + 5_000)
         assert (again.attempts, [made.output for made in again.outputs]) == (1, ["1", "2"])
@@ -195,7 +195,7 @@ def test_what_many_count_at_once_adds_up(machines: Machines) -> None:
                 rejected = info.counts.setdefault("rejected", {})
                 rejected["late"] = rejected.get("late", 0) + 1
                 each = kept(f"{at}-{number}", 0, "o")
-                machines.stores[at].pipelines.keep(info, [each], [Rejected("g", "late", "", "{}")], NOW)
+                machines.stores[at].pipelines.save_updates(info, [each], [RejectedMessage("g", "late", "", "{}")], NOW)
 
     together(*(partial(count, at) for at in range(3)))
     with machines.stores[0].transaction():
@@ -210,11 +210,11 @@ def test_any_text_comes_back_as_it_was(machines: Machines) -> None:
     with store.transaction():
         for text in texts:
             held = HeldMessage(0, 1, "", text, 5, b"\0", "{}")
-            gone = Rejected(text, "invalid", text, text)
+            gone = RejectedMessage(text, "invalid", text, text)
             assert machines.keep(kept(text, 0, "o", held=(held,)), rejected=(gone,)) == []
             assert store.pipelines.held(1, text, None, [text]) == store.pipelines.held(1, text) == [held]
-        assert [line.group for line in store.pipelines.listed(1, "", 100)] == sorted(texts)
-        assert [line.group for line in store.pipelines.listed(1, "\1", 2)] == sorted(texts)[3:5]
+        assert [line.group for line in store.pipelines.list_groups(1, "", 100)] == sorted(texts)
+        assert [line.group for line in store.pipelines.list_groups(1, "\1", 2)] == sorted(texts)[3:5]
         assert {made.group for made in store.pipelines.outputs(1, 0, 100)} == set(texts)
         assert sorted(claim.group for claim in machines.claim()) == sorted(texts)
         told = store.pipelines.rejections(1, 0, 100)
@@ -228,16 +228,16 @@ def test_a_turn_begins_in_no_group_that_another_keeps_just_now_and_one_that_is_o
 
     def end() -> None:
         with other.transaction():
-            other.pipelines.begin(1, {"a": 4, "b": 0}, NOW)
+            other.pipelines.save_begun(1, {"a": 4, "b": 0}, NOW)
 
     with ThreadPoolExecutor() as threads:
         with one.transaction():
             machines.keep(kept("a", 1))
             with other.transaction():
-                assert other.pipelines.begin_free(1, {"a": 1, "b": 1}, NOW) == ["a"]
-                assert other.pipelines.begun(1, ["a", "b"]) == {"b": (1, NOW)}
+                assert other.pipelines.save_begun_if_free(1, {"a": 1, "b": 1}, NOW) == ["a"]
+                assert other.pipelines.begun_tasks(1, ["a", "b"]) == {"b": (1, NOW)}
             ending = threads.submit(end)
             until(lambda: machines.is_waiting(1))
         ending.result(timeout=30)
     with one.transaction():
-        assert one.pipelines.begun(1, ["a", "b"]) == {"a": (4, NOW)}
+        assert one.pipelines.begun_tasks(1, ["a", "b"]) == {"a": (4, NOW)}

@@ -14,7 +14,7 @@ import inturn
 from inturn import Retry, Retryable
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.worker import Worker
-from inturn.worker.work_items import Overtaken, Work, WorkRequest
+from inturn.worker.work_items import Overtaken, WorkRequest, WorkResult
 from waiting import DEADLINE_S, until
 
 PROGRAM = Path(__file__).parent / "programs" / "until_stopped.py"
@@ -107,7 +107,7 @@ def test_a_stop_does_not_wait_for_a_turn_that_another_worker_overtook(
         gate.wait_until(lambda: bool(gate.begun))
         run, overtaken = worker._unit.run, []
 
-        def run_late(request: WorkRequest) -> Work:
+        def run_late(request: WorkRequest) -> WorkResult:
             if request.done and not overtaken:
                 overtaken.append(request)
                 raise Overtaken([turn.group for turn in request.done])

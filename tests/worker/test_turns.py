@@ -71,7 +71,7 @@ def test_a_lease_is_prolonged_while_a_handler_works(shop: Shop) -> None:
     shop.send([row(1), row(2)])
     with Worker(line, shop.queue) as one, Worker(line, shop.queue) as other:
         gate.wait_until(lambda: bool(gate.begun))
-        (turn,) = (*one._turns, *other._turns)
+        (turn,) = (*one._tasks, *other._tasks)
         for _ in range(3):  # two leases; what has less than half of one left is prolonged
             shop.clock.forward(40)
             until(lambda: (turn.until_ms or 0) > shop.clock() + 30_000, "the lease is prolonged")

@@ -21,7 +21,7 @@ from inturn.cli.work import WorkedPipeline, read
 from inturn.core.errors import InputError
 from inturn.demo.free_ports import free_port
 from inturn.queue import QueueSettings
-from inturn.worker.processes import ProcessGroup, Uplink, WorkFailed
+from inturn.worker.processes import ProcessGroup, StatusPipe, WorkFailed
 from inturn.worker.service import Job, Service
 from waiting import is_running, until
 
@@ -369,11 +369,11 @@ def test_a_configuration_with_an_unknown_name_is_refused(tmp_path: Path) -> None
     assert read(file).pipelines == (WorkedPipeline("a:b", "postgresql://h/d#q"),)
 
 
-def _fail(argument: Any, uplink: Uplink) -> None:
+def _fail(argument: Any, uplink: StatusPipe) -> None:
     raise InputError(f"wrong {argument}")
 
 
-def _one_fails(place: str, uplink: Uplink) -> None:
+def _one_fails(place: str, uplink: StatusPipe) -> None:
     stop = threading.Event()
     uplink.watch(dict, stop.set)
     with suppress(FileExistsError):
@@ -384,18 +384,18 @@ def _one_fails(place: str, uplink: Uplink) -> None:
     Path(place, "finished").touch()
 
 
-def _wait(argument: Any, uplink: Uplink) -> None:
+def _wait(argument: Any, uplink: StatusPipe) -> None:
     stop = threading.Event()
     uplink.watch(dict, stop.set)
     assert stop.wait(60)
 
 
-def _exit(argument: Any, uplink: Uplink) -> None:
+def _exit(argument: Any, uplink: StatusPipe) -> None:
     raise SystemExit(argument)
 
 
-def _finish(argument: Any, uplink: Uplink) -> None:
-    uplink.tell({"is_done": True})
+def _finish(argument: Any, uplink: StatusPipe) -> None:
+    uplink.send({"is_done": True})
 
 
 @pytest.mark.thorough

@@ -27,7 +27,7 @@ from inturn.core.errors import StoreUnavailable
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft, session
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 from inturn.store.sql import dead_letters
 from inturn.telemetry import families, measures, observer
 from inturn.worker import Worker, report
@@ -453,7 +453,7 @@ def chained_to(shop: Shop, name: str, **settings: Any) -> Queue:
     def make(store: Any, now_ms: int) -> None:
         store.save(name, QueueInfo(0, name, QueueSettings(**settings), now_ms))
 
-    shop.writer.run(Ask("", make))
+    shop.writer.run(StoreCall("", make))
     return Queue(shop.writer, name)
 
 
@@ -477,7 +477,7 @@ def test_messages_of_a_chain_that_are_not_committed_are_not_counted(
 ) -> None:
     to = chained_to(shop, "credits")
     shop.send([row(1)])
-    keep, seen = UnitOfWork._keep, []
+    keep, seen = UnitOfWork._save, []
 
     def keep_and_fail_once(self: UnitOfWork, *arguments: Any) -> None:
         keep(self, *arguments)

@@ -18,13 +18,13 @@ from inturn.core.texts import last_line
 from inturn.core.words import counted
 from inturn.definitions import load
 from inturn.dry_runs import run
-from inturn.settling import settle
+from inturn.pending_decisions import apply_decisions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inturn.core.pipeline.deciding import Decider
     from inturn.core.pipeline.decision import DecisionAction
+    from inturn.core.pipeline.decision_service import DecisionService
     from inturn.core.pipeline.selection import DecisionDraft, DecisionReport
 
 _POLL_S = 0.1
@@ -69,7 +69,7 @@ def decide_many(
 ) -> None:
     """Decide about several groups, selected by name or by patterns, and report the results."""
     with open_inspector(store) as inspector:
-        draft = inspector.draft(action, *names, by=options.author, why=options.why, **selected)
+        draft = inspector.prepare(action, *names, by=options.author, why=options.why, **selected)
         if options.dry_run:
             show_dry_run(inspector, draft, options)
             return
@@ -77,7 +77,7 @@ def decide_many(
         asks = not (names or options.yes or len(draft.decisions) < 2)
         confirm(f"{action}: {count} in {one_line(store)}", asks=asks, as_json=options.as_json)
         report = apply_or_wait(inspector, inspector.record(draft), options, store)
-        takes = inspector.takes
+        takes = inspector.applied_when
     again = _parked_again(store, report) if report.done else {}
     if options.as_json:
         print_json(report.to_dict() | {"parked": again})
@@ -110,7 +110,7 @@ def _say_report(report: "DecisionReport", again: dict[str, str], takes: str) -> 
 # --- dry runs ---
 
 
-def show_dry_run(inspector: "Decider", draft: "DecisionDraft", options: DecisionOptions) -> None:
+def show_dry_run(inspector: "DecisionService", draft: "DecisionDraft", options: DecisionOptions) -> None:
     """Show the results of decisions with the handler of the given definition, without recording them."""
     if options.pipeline is None:
         raise InputError("--dry-run needs the handler; pass --pipeline, such as --pipeline ledger.py:ledger")
@@ -138,21 +138,21 @@ def show_dry_run(inspector: "Decider", draft: "DecisionDraft", options: Decision
 
 
 def apply_or_wait(
-    inspector: "Decider", report: "DecisionReport", options: DecisionOptions, store: str
+    inspector: "DecisionService", report: "DecisionReport", options: DecisionOptions, store: str
 ) -> "DecisionReport":
     """Return a report once the running process has applied its decisions, or apply them with the given definition."""
     is_beside = options.pipeline is not None and inspector.unit == "turn"  # workers tolerate a second one
     with progress(str(report.action), len(report.pending), quiet=options.as_json) as advance:
-        if inspector.is_followed() and not is_beside:
+        if inspector.may_apply_automatically() and not is_beside:
             report = _wait_for_verdicts(inspector, report, options.wait_s, advance)
         if report.pending and options.pipeline is not None:
-            settle(inspector, load(options.pipeline), store, advance)
+            apply_decisions(inspector, load(options.pipeline), store, advance)
             report = _wait_for_verdicts(inspector, report, 0, lambda _count: None)
     return report
 
 
 def _wait_for_verdicts(
-    inspector: "Decider", report: "DecisionReport", wait_s: float, advance: "Callable[[int], None]"
+    inspector: "DecisionService", report: "DecisionReport", wait_s: float, advance: "Callable[[int], None]"
 ) -> "DecisionReport":
     """Return a report after all of its decisions are applied, or no further one was for ``wait_s``."""
     until = time.monotonic() + wait_s

@@ -13,7 +13,7 @@ from inturn.cli.queue import clock_time, duration, iso, queue
 from inturn.cli.targets import queue_at
 from inturn.core.address import shown
 from inturn.core.pipeline.selection import Selection
-from inturn.core.queue.messages import GroupView, Why
+from inturn.core.queue.messages import GroupAvailability, GroupView
 from inturn.core.queue.sessions import ParkedGroup
 from inturn.core.words import counted
 from inturn.queue import Queue
@@ -128,7 +128,7 @@ def groups(
 def _why(each: GroupView) -> str:
     until = "" if each.until_ms is None else f" until {clock_time(each.until_ms)}"
     note = "" if each.note is None else f": {one_line(each.note)}"
-    return f"{each.why.name.lower().replace('_', ' ')}{until}{note}"
+    return f"{each.availability.name.lower().replace('_', ' ')}{until}{note}"
 
 
 def _group_document(each: GroupView, now_ms: int) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _group_document(each: GroupView, now_ms: int) -> dict[str, Any]:
         "head": each.head,
         "head_sent_at": iso(each.head_sent_ms),
         "age_s": max(0, now_ms - each.head_sent_ms) / 1000,
-        "why": Why(each.why).name.lower(),
+        "why": GroupAvailability(each.availability).name.lower(),
         "until": None if each.until_ms is None else iso(each.until_ms),
         "fencing_token": each.token,
         "attempts": each.attempts,

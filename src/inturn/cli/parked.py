@@ -28,8 +28,8 @@ from inturn.cli.options import (
 from inturn.cli.output import cell, one_line, plain_console, print_json, print_json_array, print_text, print_truncated
 from inturn.cli.targets import open_inspector
 from inturn.core.errors import InputError
-from inturn.core.pipeline.deciding import Seen
 from inturn.core.pipeline.decision import DecisionAction
+from inturn.core.pipeline.decision_service import Precondition
 from inturn.core.pipeline.inspection import as_json as plain
 from inturn.core.pipeline.selection import DecisionDraft, Selection, patterns
 from inturn.core.texts import last_line
@@ -38,10 +38,10 @@ from inturn.core.words import counted, when
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from inturn.core.pipeline.deciding import Decider
+    from inturn.core.pipeline.decision_service import DecisionService
     from inturn.core.pipeline.inspection import GroupStatus, Inspector
     from inturn.core.pipeline.journal import Counts
-    from inturn.core.pipeline.results import FailingRow
+    from inturn.core.pipeline.results import FailingDelivery
 
 parked = Commands(help="List and show parked or waiting groups, and decide about them.", no_args_is_help=True)
 
@@ -67,9 +67,9 @@ class SeenPositionOptions:
     )
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Precondition:
         """The place."""
-        return Seen(self.if_revision, self.if_epoch, self.if_digest)
+        return Precondition(self.if_revision, self.if_epoch, self.if_digest)
 
 
 @parked.command("list")
@@ -80,7 +80,7 @@ def list_(
     selection = Selection((), patterns(group), error, is_all=True)
     most = limit if as_json else limit or TABLE_ROWS
     with open_inspector(store) as inspector:
-        for path, reason in inspector.strays():
+        for path, reason in inspector.stray_files():
             print_text(
                 f"{one_line(path)} is ignored: {one_line(reason)}; move it aside with `inturn parked tidy`.", err=True
             )
@@ -103,7 +103,7 @@ def _print_hidden_counts(most: int, hidden: "Mapping[str, int]") -> None:
         print_truncated(" and ".join(parts))
 
 
-def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingRow]", counts: "Counts | None") -> None:
+def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingDelivery]", counts: "Counts | None") -> None:
     table = Table("group", "status", "holds", "since", "error")
     for each in found:
         since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
@@ -134,7 +134,7 @@ def _balance_text(counts: "Counts") -> str:
 def tidy(store: StoreAt, as_json: AsJson = False) -> None:
     """Move files that are not decisions out of the decisions folder, to decisions/aside."""
     with open_inspector(store) as inspector:
-        moved = inspector.move_strays()
+        moved = inspector.move_stray_files()
     if as_json:
         print_json([{"path": path, "why": reason} for path, reason in moved])
         return
@@ -236,7 +236,7 @@ def explain(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
     with open_inspector(store) as inspector:
         explanation = inspector.explain(group)
         if as_json:
-            refused = None if _is_known(inspector, group) else inspector.refused(group)
+            refused = None if _is_known(inspector, group) else inspector.rejection_summary(group)
             status = plain(inspector.group(group)) if refused is None else plain(refused) | {"status": "rejected"}
             document = status | {"explanation": explanation}
             print_json(document, default=str)
@@ -278,7 +278,7 @@ def _decide(store: str, group: str, action: DecisionAction, options: DecisionOpt
             return
         if decision.new and options.pipeline is None:
             _warn_of_unknown(inspector, group, decision.new)
-        report, takes = apply_or_wait(inspector, inspector.record(draft), options, store), inspector.takes
+        report, takes = apply_or_wait(inspector, inspector.record(draft), options, store), inspector.applied_when
     void = report.void.get(group)
     if options.as_json:
         document = {"action": action.value, "group": group, "decision": decision.name}
@@ -295,7 +295,7 @@ def _decide(store: str, group: str, action: DecisionAction, options: DecisionOpt
         raise typer.Exit(1)
 
 
-def _warn_of_unknown(inspector: "Decider", group: str, new: "Mapping[str, Any]") -> None:
+def _warn_of_unknown(inspector: "DecisionService", group: str, new: "Mapping[str, Any]") -> None:
     """Print the fields of new content that no held message has; without the pipeline, its type is not known."""
     known = {name for each in inspector.held(group) for name in each.content or ()}
     if unknown := sorted(new.keys() - known):

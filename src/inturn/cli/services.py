@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from inturn.database import Database
     from inturn.queue import Queue
     from inturn.telemetry.figures import Figures, HasFigures
-    from inturn.worker.processes import Uplink
+    from inturn.worker.processes import StatusPipe
     from inturn.worker.service import LoopService
 
 Concurrency: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=limits.RECEIVE_MESSAGES)]
@@ -238,10 +238,10 @@ def _instrumented(databases: "Sequence[HasFigures]") -> AbstractContextManager[N
     return instrumented(databases)
 
 
-def _run_worker_process(argument: tuple[ServiceConfig, bool], uplink: "Uplink") -> None:
+def _run_worker_process(argument: tuple[ServiceConfig, bool], uplink: "StatusPipe") -> None:
     """Run one of several processes; the parent handles Ctrl-C, forwards stops, and reports the databases' figures."""
     from inturn.serving.signals import stop_on_signals
-    from inturn.worker.service import told
+    from inturn.worker.service import status_of
 
     config, until_empty = argument
     configure(config.log_level, json_lines=config.log_json)
@@ -253,8 +253,8 @@ def _run_worker_process(argument: tuple[ServiceConfig, bool], uplink: "Uplink") 
         service = stack.enter_context(config.service())
         stack.enter_context(stop_on_signals(service.stop_soon, signal.SIGTERM))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        uplink.watch(partial(told, service), service.stop_soon)
+        uplink.watch(partial(status_of, service), service.stop_soon)
         try:
             service.run(until_empty=until_empty)
         finally:
-            uplink.tell(told(service))
+            uplink.send(status_of(service))

@@ -15,7 +15,7 @@ from inturn.core.errors import InputError, InturnError, NoSuchDatabase, StoreErr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from inturn.core.pipeline.deciding import Decider
+    from inturn.core.pipeline.decision_service import DecisionService
     from inturn.database import Database
     from inturn.queue import Queue
 
@@ -111,7 +111,7 @@ def queue_at(target: str, *, create: bool = False) -> "Iterator[Queue]":
         yield db.queue(name, create=create)
 
 
-def open_inspector(store: str) -> "Decider":
+def open_inspector(store: str) -> "DecisionService":
     """Return an inspector of a store: a directory or a URI that Spark writes, or ``shop.db#ledger``.
 
     Raises:
@@ -120,12 +120,12 @@ def open_inspector(store: str) -> "Decider":
     """
     path, name = split_target(store)
     if name and not Path(store).is_dir():
-        from inturn.worker.inspection import look
+        from inturn.worker.inspection import open_inspector
 
         check_no_directory(path)
         if "://" not in path and not Path(path).exists():
             raise NoSuchDatabase(f"no database {path!r}; {nearby_databases(path)}")
-        return look(path, name)
+        return open_inspector(path, name)
     check_store(path if store.endswith("#") else store)
     from inturn.spark.driver.inspection import SparkInspector
 

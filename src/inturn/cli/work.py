@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from inturn.queue import Queue
-    from inturn.worker import To
+    from inturn.worker import ToQueue
     from inturn.worker.service import LoopService
 
 _COUNTED = ("received", "released", "applied", "duplicate", "stale", "held", "rejected")
@@ -162,7 +162,7 @@ def _service(config: WorkConfig) -> "Iterator[LoopService]":
         jobs = []
         for each, pipeline, function in zip(config.pipelines, pipelines, functions, strict=True):
             path, name = split_queue_target(each.queue)
-            deliver: Callable[..., Any] | Queue | To | None = function
+            deliver: Callable[..., Any] | Queue | ToQueue | None = function
             if isinstance(each.deliver, str) and function is None:
                 to_path, to = split_target(each.deliver)
                 deliver = databases.queue(*split_queue_target(f"{to_path or path}#{to}"))
@@ -172,7 +172,7 @@ def _service(config: WorkConfig) -> "Iterator[LoopService]":
 
 def _function(
     deliver: "str | DeliveryTable | None", modules: "dict[str, ModuleType]"
-) -> "Callable[..., Any] | To | None":
+) -> "Callable[..., Any] | ToQueue | None":
     """Return the function that delivers outputs; None if there is none, or a queue receives them."""
     if isinstance(deliver, DeliveryTable):
         return deliver.function()

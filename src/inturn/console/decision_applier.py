@@ -16,7 +16,7 @@ from typing import Final
 from inturn.console.store_addresses import StoreAddress
 from inturn.core.errors import InturnError, StoreMismatch
 from inturn.definitions import load
-from inturn.settling import settle
+from inturn.pending_decisions import apply_decisions
 
 WAIT_S: Final = 5.0
 """The time that a running stream has to apply a decision first, in seconds."""
@@ -56,24 +56,24 @@ class DecisionApplier:
                 _LOG.warning("decisions were not applied: %s", done.stderr.decode("utf-8", "replace").strip()[-2000:])
 
 
-def apply_decisions(address: str, definitions: Sequence[str], wait_s: float = WAIT_S) -> None:
+def apply_to_store(address: str, definitions: Sequence[str], wait_s: float = WAIT_S) -> None:
     """Apply the decisions of a store, in this process.
 
     Raises:
         StoreMismatch: if no definition matches the store.
         InturnError: if the store cannot be used.
     """
-    with StoreAddress(address, address).open() as decider:
-        is_streamed = decider.unit != "turn" and decider.is_followed()
+    with StoreAddress(address, address).open() as service:
+        is_streamed = service.unit != "turn" and service.may_apply_automatically()
     if is_streamed and _is_applied(address, wait_s):
         return
     *others, last = definitions
-    with StoreAddress(address, address).open() as decider:
+    with StoreAddress(address, address).open() as service:
         for each in others:
             with suppress(StoreMismatch):
-                settle(decider, load(each), address)
+                apply_decisions(service, load(each), address)
                 return
-        settle(decider, load(last), address)
+        apply_decisions(service, load(last), address)
 
 
 def _is_applied(address: str, wait_s: float) -> bool:
@@ -90,6 +90,6 @@ def _is_applied(address: str, wait_s: float) -> bool:
 
 if __name__ == "__main__":
     try:
-        apply_decisions(sys.argv[1], sys.argv[2:])
+        apply_to_store(sys.argv[1], sys.argv[2:])
     except InturnError as error:
         sys.exit(str(error))

@@ -14,8 +14,8 @@ import msgspec
 from inturn.console.isolation import isolate, limit_resources
 from inturn.console.store_addresses import StoreAddress
 from inturn.core.errors import InturnError, StoreMismatch
-from inturn.core.pipeline.deciding import Decider, Seen
 from inturn.core.pipeline.decision import DecisionAction
+from inturn.core.pipeline.decision_service import DecisionService, Precondition
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.dry_run import DryRunSummary
 from inturn.core.pipeline.selection import DecisionDraft
@@ -31,8 +31,8 @@ class DryRunRequest(msgspec.Struct, frozen=True):
         definitions: the pipelines, as given on the command line.
         action: the decision.
         names: the groups; none: the groups that ``selection`` selects.
-        marks: the state of each group that the user saw; see :class:`inturn.core.pipeline.deciding.Seen`.
-        selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.deciding.Asked`.
+        marks: the state of each group that the user saw; see :class:`inturn.core.pipeline.decision_service.Seen`.
+        selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.decision_service.Asked`.
         content: for ``replace``, the new content.
         sample: number of groups of each outcome that are shown in full.
         most: maximum number of groups to run.
@@ -69,8 +69,8 @@ def answer(request: DryRunRequest) -> DryRunAnswer:
     """Run decisions dry; isolates this process."""
     try:
         with StoreAddress(request.store, request.store).open() as decider:
-            seen, content = Seen.marked(request.marks), request.content
-            draft = decider.draft(
+            seen, content = Precondition.marked(request.marks), request.content
+            draft = decider.prepare(
                 request.action, *request.names, content=content, seen=seen, by="dry run", **request.selection
             )
             isolate()
@@ -82,7 +82,7 @@ def answer(request: DryRunRequest) -> DryRunAnswer:
     return DryRunAnswer(total, dict(summary.outcomes), [each.to_dict() for each in summary.sample])
 
 
-def _run(pipelines: list[Pipeline], decider: Decider, draft: DecisionDraft, sample: int) -> DryRunSummary:
+def _run(pipelines: list[Pipeline], decider: DecisionService, draft: DecisionDraft, sample: int) -> DryRunSummary:
     """Run a draft with the definition that matches the store.
 
     Raises:

@@ -5,7 +5,7 @@ from math import isinf
 from typing import Any
 
 from inturn.core.errors import InputError
-from inturn.core.texts import unholdable
+from inturn.core.texts import unstorable_path
 
 
 def json_value(name: str, text: str, expected: str = "JSON") -> Any:
@@ -22,7 +22,7 @@ def json_value(name: str, text: str, expected: str = "JSON") -> Any:
     """
     try:
         found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        path = unholdable(found)
+        path = unstorable_path(found)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is not {expected}: {error}; nothing was changed") from error
     if path is not None:

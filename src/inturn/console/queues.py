@@ -196,7 +196,7 @@ def group_row(each: GroupView) -> QueueGroup:
         each.group,
         each.depth,
         _time(each.head_sent_ms),
-        each.why.name.lower().replace("_", " "),
+        each.availability.name.lower().replace("_", " "),
         None if each.until_ms is None else _time(each.until_ms),
         each.token,
         each.attempts,

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from inturn.core import limits
 from inturn.core.address import checked_target, shown
 from inturn.core.errors import InputError, InturnError, StoreMismatch
-from inturn.core.pipeline.deciding import Decider
+from inturn.core.pipeline.decision_service import DecisionService
 from inturn.database import Database
 from inturn.database import open as open_database
 from inturn.results.reading import LockFreeInspector, PipelineReader, open_reader
@@ -39,7 +39,7 @@ class StoreAddress(NamedTuple):
     address: str
     title: str
 
-    def open(self) -> Decider:
+    def open(self) -> DecisionService:
         """Open the store for inspection.
 
         Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector
+from inturn.core.pipeline.inspection import GroupStatus, HeldMessageStatus, Inspector
 from inturn.core.pipeline.timeline import Status
 from inturn.core.words import counted
 
@@ -51,7 +51,7 @@ class TimeLineEvent:
     turns: tuple[int, int] | None = None
 
 
-def timeline_events(inspector: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> list[TimeLineEvent]:
+def timeline_events(inspector: Inspector, group: GroupStatus, held: Sequence[HeldMessageStatus]) -> list[TimeLineEvent]:
     """Return the events of a group in its store, in the order of the group.
 
     Args:
@@ -92,7 +92,9 @@ def _past_events(inspector: Inspector, group: GroupStatus) -> Iterator[TimeLineE
         yield _range(EventKind.APPLIED, first, group.reached, after)
 
 
-def _pending_events(inspector: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> Iterator[TimeLineEvent]:
+def _pending_events(
+    inspector: Inspector, group: GroupStatus, held: Sequence[HeldMessageStatus]
+) -> Iterator[TimeLineEvent]:
     """Yield the gaps and the held messages after a group's position."""
     gap = inspector.gap(group, list(held))
     if gap is not None:
@@ -116,14 +118,14 @@ def _pending_events(inspector: Inspector, group: GroupStatus, held: Sequence[Hel
         yield TimeLineEvent(EventKind.MORE, label, more, place=label, turns=(held[SHOWN].turn, last.turn))
 
 
-def _short_place(inspector: Inspector, held: HeldStatus) -> str:
+def _short_place(inspector: Inspector, held: HeldMessageStatus) -> str:
     """Return the place of a held message, abbreviated."""
     if inspector.order.grade.has_revisions:
         return f"{held.turn}"
     return held.id or inspector.place(held)
 
 
-def _missing_between(one: HeldStatus, other: HeldStatus) -> tuple[int, int] | None:
+def _missing_between(one: HeldMessageStatus, other: HeldMessageStatus) -> tuple[int, int] | None:
     """Return the revisions missing between two held messages of one epoch."""
     if one.epoch != other.epoch or other.turn - one.turn < 2:
         return None

@@ -18,9 +18,9 @@ from inturn.console.store_addresses import StoreAddress, query_all, store_addres
 from inturn.console.stuck import StuckGroups, stuck
 from inturn.console.timeline_events import timeline_events
 from inturn.core.errors import GroupMoved, InputError
-from inturn.core.pipeline.deciding import Seen
 from inturn.core.pipeline.decision import DecisionAction
-from inturn.core.pipeline.inspection import HeldStatus
+from inturn.core.pipeline.decision_service import Precondition
+from inturn.core.pipeline.inspection import HeldMessageStatus
 from inturn.core.pipeline.selection import DecisionDraft, patterns
 from inturn.core.texts import shown
 
@@ -68,7 +68,7 @@ def group(fields: RequestFields) -> dict[str, Any]:
             "held": [{"place": inspector.place(each), "since": each.since, "content": each.content} for each in held],
             "events": timeline_events(inspector, status, held),
             "said": inspector.explain(name).split("\n", 1)[0].removesuffix(status.error or "").strip(),
-            "undecided": inspector.undecided(name),
+            "undecided": inspector.pending_decisions(name),
             "history": inspector.history(name, HISTORY),
             "form": _form(fields, inspector.pipeline, held) if "replace" in actions else [],
             "can_try": bool(fields.definitions),
@@ -79,7 +79,7 @@ def group(fields: RequestFields) -> dict[str, Any]:
         }
 
 
-def _form(fields: RequestFields, pipeline: str, held: Sequence[HeldStatus]) -> list[FormField]:
+def _form(fields: RequestFields, pipeline: str, held: Sequence[HeldMessageStatus]) -> list[FormField]:
     """Return the inputs for the first held message; none for a viewer, for whom they could show masked fields."""
     if not held or not fields.person.may(Role.OPERATOR):
         return []
@@ -95,7 +95,7 @@ def preview(fields: RequestFields) -> dict[str, Any]:
     address, action = fields.store_address(), DecisionAction.of(fields.need("action"))
     names, group = _names(fields), fields.fields.get("group")
     with address.open() as decider:
-        draft = decider.draft(action, *names, **_selection(fields), by="")
+        draft = decider.prepare(action, *names, **_selection(fields), by="")
     seen = fields.previewed.save(address.title, action, draft.marks) if group is None else draft.marks.get(group, "")
     return {
         "store": address.title,
@@ -167,8 +167,14 @@ def decide(fields: RequestFields) -> dict[str, str]:
     content, why = _content(fields) if action is DecisionAction.REPLACE else None, fields.get("why") or ""
     chosen = _GroupSelection.from_request(fields, address, action)
     with address.open() as decider:
-        draft = decider.draft(
-            action, *chosen.names, content=content, seen=Seen.marked(chosen.marks), **chosen.selection, by=by, why=why
+        draft = decider.prepare(
+            action,
+            *chosen.names,
+            content=content,
+            seen=Precondition.marked(chosen.marks),
+            **chosen.selection,
+            by=by,
+            why=why,
         )
         if not draft.decisions:
             raise _undecided_error(draft)
@@ -196,7 +202,7 @@ def decided(fields: RequestFields) -> dict[str, Any]:
         voids = Counter(reason for reason in verdicts.values() if reason)
         late = [name for name in names if verdicts.get(name)][:LISTED]
         groups = decider.groups_of(late) if late else {}
-        is_followed, takes = decider.is_followed(), decider.takes
+        is_followed, takes = decider.may_apply_automatically(), decider.applied_when
     return {
         "store": address.title,
         "action": action,
@@ -255,7 +261,7 @@ class _GroupSelection(NamedTuple):
     Attributes:
         names: their names; none: the groups that ``selection`` selects.
         marks: the state in which each shown group was seen.
-        selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.deciding.Asked`.
+        selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.decision_service.Asked`.
     """
 
     names: list[str]

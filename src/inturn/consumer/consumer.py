@@ -36,7 +36,7 @@ from inturn.queue.message import Message
 from inturn.queue.queue import Queue, check_queue
 from inturn.serving.signals import stop_on_signals
 from inturn.worker.background import BackgroundLoop, OnError
-from inturn.worker.thread_pool import Pace, ThreadPool
+from inturn.worker.thread_pool import ThreadPool, Throughput
 
 _RETRY = Retry(5, "1 second")
 _HANDLED = frozenset((TaskResult.DONE, TaskResult.COMMITTED))
@@ -155,7 +155,7 @@ class Consumer(BackgroundLoop):
         self._active: dict[str | int, MessageTask] = {}  # received, by ordering key; in the pool
         self._ended_tasks: deque[MessageTask] = deque()  # from the threads
         self._unstarted: list[MessageTask] = []  # to be returned to the queue
-        self._pace = Pace()
+        self._pace = Throughput()
         self._is_running = False
         self._has_handled = False  # once it has handled a message
 
@@ -172,7 +172,7 @@ class Consumer(BackgroundLoop):
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
         if kind is None:
-            self._tell()
+            self._notify()
 
     @property
     def is_receiving(self) -> bool:
@@ -210,11 +210,11 @@ class Consumer(BackgroundLoop):
     # --- the consumer's own thread ---
 
     @override
-    def _taken(self) -> Sized:
+    def _running(self) -> Sized:
         return self._active
 
     @override
-    def _round(self) -> bool:
+    def _iterate(self) -> bool:
         self._is_running = True
         self._last_result = self._transact(is_receiving=True)
         return self._last_result.is_empty and not self._active

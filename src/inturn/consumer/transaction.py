@@ -9,7 +9,7 @@ from inturn.core.errors import HandlerError, InputError, LeaseExpired, Transacti
 from inturn.database import Transaction
 from inturn.queue.message import Message
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, Command
+from inturn.store.commands import Command, StoreCall
 from inturn.store.writer.group_commit import Writer
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class HandlerTransaction:
 
         An async handler awaits ``tx.execute.aio(…)``.
         """
-        return Ask("", lambda store, _now_ms: cast("SqlStore", store).execute(sql, parameters))
+        return StoreCall("", lambda store, _now_ms: cast("SqlStore", store).execute(sql, parameters))
 
     def run(self, command: Command[T]) -> T:
         """Run a command in this transaction; verbs do so when given ``tx=``."""

@@ -22,7 +22,7 @@ from inturn.core.queue.sessions import SessionRequest, SessionVerb
 from inturn.core.rate import RateLimits
 from inturn.queue import Queue
 from inturn.queue.message import Message
-from inturn.store.commands import Ask, Receive, ReceiveLimited, queue_of
+from inturn.store.commands import Receive, ReceiveLimited, StoreCall, queue_of
 from inturn.store.protocols import SessionStore, Store
 from inturn.store.rates import receive_within
 
@@ -204,7 +204,7 @@ class MessageUnitOfWork:
     def run(self, request: MessageWorkRequest) -> MessageWorkResult:
         """Run one transaction."""
         return self._queue.writer.run(
-            Ask(self._queue.name, lambda store, now_ms: self._transact(store, now_ms, request))
+            StoreCall(self._queue.name, lambda store, now_ms: self._transact(store, now_ms, request))
         )
 
     def wait(self, wait_s: float) -> list[Delivery]:

@@ -250,7 +250,7 @@ def effect_id(pipeline: str, group: str, epoch: int | None, place: int | str, in
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-Spot = tuple[int, int, str, str]
+HeldKey = tuple[int, int, str, str]
 """The position of a held message in its group: epoch, turn, tie and id."""
 
 
@@ -280,6 +280,6 @@ class TimelineEntry:
     tie: str = ""
 
     @property
-    def spot(self) -> Spot:
+    def key(self) -> HeldKey:
         """The position in the group."""
         return (self.epoch, self.turn, self.tie, self.id or "")

@@ -338,7 +338,7 @@ CHAIN_PAUSE_S: Final = 10.0
 OUTBOX_LEASE_S: Final = 30.0
 """Time for which only one worker delivers the outputs of a group, unless that worker extends it."""
 
-TURN_LEASE_S: Final = 30.0
+TASK_LEASE_S: Final = 30.0
 """Time for which no other worker begins a turn for decisions or an expired wait, unless its worker extends it."""
 
 ALONE_S: Final = 10.0

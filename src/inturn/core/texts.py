@@ -93,7 +93,7 @@ def checked_text(what: str, text: object) -> str:
     return text
 
 
-def unholdable(value: Any) -> str | None:
+def unstorable_path(value: Any) -> str | None:
     r"""Return the path to the first text within a value that UTF-8 cannot encode; None if there is none.
 
     >>> unholdable({"items": [{"name": "ok"}, {"name": "\ud800"}]})

@@ -29,7 +29,7 @@ from inturn.core.texts import checked
 from inturn.core.values.models import dumped
 from inturn.core.values.plain import check_json
 from inturn.queue.operation import Runner, operation
-from inturn.store.commands import Command, Decide, Transaction
+from inturn.store.commands import Command, Transaction, UpdateKey
 
 T = TypeVar("T")
 
@@ -193,7 +193,7 @@ class IdempotencyKeys:
         if tx is not None and not self.joins_transactions:
             msg = f"{type(self).__name__} cannot join a transaction; tx= needs keys from db.idempotency_keys"
             raise InputError(msg)
-        return Decide(self.name, key, request, answer).within(tx)
+        return UpdateKey(self.name, key, request, answer).within(tx)
 
 
 class DatabaseKeys(IdempotencyKeys):

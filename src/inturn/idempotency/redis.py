@@ -154,7 +154,7 @@ class _Call:
             return None if self._found is None else self._undo
 
     def _undo(self) -> None:
-        undoing = None if self._found is None else self._command.undoing(self._found)
+        undoing = None if self._found is None else self._command.compensation(self._found)
         if undoing is not None:
             with contextlib.suppress(StoreError):  # the lock expires automatically
                 undoing.run(self._server, 0)

@@ -17,7 +17,7 @@ from inturn.ingest.known_ids import DraftComparison, compare_ids, ids_of
 from inturn.ingest.moved_groups import draft_of
 from inturn.ingest.positions import seek_position_json
 from inturn.ingest.resending import MappedRecord, ResendCounts, ResendPreview, batches, commit, map_records, preview
-from inturn.store.commands import Ask, Read, queue_of
+from inturn.store.commands import Read, StoreCall, queue_of
 from inturn.store.protocols import SqlStore
 from inturn.store.sources import MovedRecord, RejectedPlace, RejectedRecord, RejectedTotal
 
@@ -63,7 +63,7 @@ class SourceControl:
 
     def troubles(self) -> dict[str, str]:
         """Return the current errors of the instances, by instance, such as too many rejected records."""
-        return self._read(lambda store, now_ms: store.sources.troubles(self._name, now_ms))
+        return self._read(lambda store, now_ms: store.sources.errors(self._name, now_ms))
 
     def rejected_places(
         self, *, numbers: Collection[int] = (), partitions: Collection[str] = ()
@@ -160,7 +160,7 @@ class SourceControl:
 
     def _compare(self, drafts: Sequence[Draft], known_digests: dict[str, str]) -> DraftComparison:
         """Compare drafts with the known ids and with ``known_digests``, and add their new ids to it."""
-        known = self._read(lambda store, _now_ms: store.sources.known(self._name, ids_of(drafts)))
+        known = self._read(lambda store, _now_ms: store.sources.known_ids(self._name, ids_of(drafts)))
         comparison, new_digests = compare_ids(known_digests | known, drafts)
         known_digests |= new_digests
         return comparison
@@ -324,7 +324,7 @@ class SourceControl:
         return self._db.writer.run(Read("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
 
     def _transact(self, function: Callable[[SqlStore, int], T]) -> T:
-        return self._db.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
+        return self._db.writer.run(StoreCall("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
 
 
 def _check_exists(name: str, store: SqlStore) -> None:

@@ -31,7 +31,7 @@ from inturn.ingest.rejections import RejectedLimits
 from inturn.ingest.report import IngestReport
 from inturn.ingest.source import Decoder, Source, SourceRecord
 from inturn.queue.queue import Queue, check_queue
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 from inturn.store.protocols import SqlStore
 from inturn.threads import ThreadLoop
 
@@ -317,4 +317,4 @@ class Ingest(ThreadLoop):
 
     def _transact(self, function: Callable[[SqlStore, int], Any]) -> Any:
         """Run a function of the store and the time in one transaction."""
-        return self._queue.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
+        return self._queue.writer.run(StoreCall("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))

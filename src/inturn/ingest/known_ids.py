@@ -48,8 +48,8 @@ def with_id(source: Source | type[Source], mapping: MessageMapping, *, once: boo
 
 def compare_and_remember(sources: SourceStore, source: str, drafts: Sequence[Draft]) -> DraftComparison:
     """Sort drafts, each with an id or a revision, by the stored ids, and store the new ids."""
-    comparison, new_digests = compare_ids(sources.known(source, ids_of(drafts)), drafts)
-    sources.remember(source, new_digests)
+    comparison, new_digests = compare_ids(sources.known_ids(source, ids_of(drafts)), drafts)
+    sources.save_ids(source, new_digests)
     return comparison
 
 

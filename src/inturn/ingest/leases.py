@@ -143,7 +143,7 @@ class PartitionLeases:
             for row in store.sources.unfinished(self._name):
                 if row.owner == self._instance:  # also one that could not be opened
                     store.sources.save(self._name, row._replace(owner=None, lag=lags.get(row.name)))
-            store.sources.leave(self._name, self._instance)
+            store.sources.remove_instance(self._name, self._instance)
 
         try:
             self._transact(release_leases)

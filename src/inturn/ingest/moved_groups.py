@@ -74,7 +74,7 @@ def without_moved(
         else:
             location = batch.partition, position_json(record.position), *place
             moved.append(MovedRecord(draft.group, *location, queue, msgspec.msgpack.encode(draft)))
-    store.set_aside(source, moved, now_ms)
+    store.save_moved(source, moved, now_ms)
     return replace(
         batch,
         records=[batch.records[index] for index in kept_indices],

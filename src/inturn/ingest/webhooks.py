@@ -37,7 +37,7 @@ from inturn.ingest.rejections import RejectedLimits, rejected_record
 from inturn.ingest.signatures import CHECKS, Scheme, SignatureRefused, key_of, standard_headers
 from inturn.ingest.source import SourceRecord
 from inturn.store import commands
-from inturn.store.commands import Ask, Command
+from inturn.store.commands import Command, StoreCall
 from inturn.store.protocols import SqlStore, Store
 
 Verdict: TypeAlias = Literal["accepted", "duplicate", "rejected"]
@@ -149,7 +149,7 @@ class Webhook:
         except MappingError as error:
             return self._reject_command(record, str(error))
         if draft is None:
-            return Ask("", lambda _store, _now_ms: "accepted")
+            return StoreCall("", lambda _store, _now_ms: "accepted")
         return commands.Send(self.queue, _verdict, (draft,))
 
     @property
@@ -183,7 +183,7 @@ class Webhook:
             self._rejected_limits.save(cast("SqlStore", store).sources, self.name, [rejected], now_ms, may_drop=False)
             return "rejected"
 
-        return Ask("", reject)
+        return StoreCall("", reject)
 
 
 class BodyTooLong(InputError):
@@ -271,7 +271,7 @@ def prepare_command(webhooks: Sequence[Webhook]) -> Command[None]:
                     f"retry for days: set its dedup_window_s to None (for ever) or at least {WEBHOOK_RETRIES_S:,}"
                 )
 
-    return Ask("", prepare)
+    return StoreCall("", prepare)
 
 
 class WebhookApp:

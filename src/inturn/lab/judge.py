@@ -6,7 +6,7 @@ from typing import Any
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.reading import message_of
-from inturn.core.values.construct import Unmade
+from inturn.core.values.construct import InvalidMarker
 from inturn.lab.workload import Workload
 
 
@@ -84,6 +84,6 @@ def _decoded(pipeline: Pipeline, body: Any) -> Any:
     if body is None:
         raise InputError("a message has no body for the handler; give each message a body, or omit the pipeline")
     message, _ = message_of(pipeline, body)
-    if isinstance(message, Unmade):
+    if isinstance(message, InvalidMarker):
         raise InputError(f"pipeline {pipeline.name!r} cannot read {body!r:.200}: {message.why}")
     return message

@@ -16,7 +16,7 @@ from inturn.core.queue.messages import Content, Delivery, ReceiveRequest, Stored
 from inturn.core.texts import checked
 from inturn.core.texts import note as kept_note
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, Command, Read, Receive, Settle, Transaction, queue_of
+from inturn.store.commands import Command, Read, Receive, Settle, StoreCall, Transaction, queue_of
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
 
@@ -237,7 +237,7 @@ class Message(MessageProperties):
             change = Settlement(self.sequence_number, self.fencing_token, SettleAction.MOVE, to=target, note=why)
             _all_done([change], store.settle(info, [change], now_ms))
 
-        return Ask(self.queue, move).within(tx)
+        return StoreCall(self.queue, move).within(tx)
 
 
 def own_leases(messages: Iterable[LeaseNumbers], writer: Writer) -> list[LeaseNumbers]:

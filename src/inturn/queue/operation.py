@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from inturn.core.errors import InputError, InturnError
-from inturn.store.commands import Command, Joined, Transaction
+from inturn.store.commands import Command, OpenTransaction, Transaction
 from inturn.telemetry import observer
 
 P = ParamSpec("P")
@@ -107,9 +107,9 @@ def _runner(writer: Runner, tx: Transaction | None) -> Runner:
     return writer if tx is None else _joined(writer, tx)
 
 
-def _joined(writer: Runner, tx: Transaction) -> Joined:
+def _joined(writer: Runner, tx: Transaction) -> OpenTransaction:
     """Return the runner for commands in a caller's transaction, if the transaction belongs to this database."""
-    if isinstance(tx, Joined):
+    if isinstance(tx, OpenTransaction):
         is_own: Callable[[str], bool] | None = getattr(writer, "is_own", None)
         if is_own is None or not is_own(tx.identity):
             raise InputError(
@@ -117,7 +117,7 @@ def _joined(writer: Runner, tx: Transaction) -> Joined:
                 "Database over the same file or tables"
             )
         return tx
-    adopt: Callable[[Any], Joined] | None = getattr(writer, "adopt", None)
+    adopt: Callable[[Any], OpenTransaction] | None = getattr(writer, "adopt", None)
     if adopt is None:
         raise InputError(f"tx is {tx!r}; expected the transaction of `with db.transaction() as tx:`")
     return adopt(tx)

@@ -24,7 +24,7 @@ from inturn.core.queue.writers import WriterAnswer, WriterLease, WriterRequest, 
 from inturn.queue.drafts import draft, drafts_of
 from inturn.queue.message import NamedQueue, group_name, milliseconds, time_of
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, Command, Read, Send, Transaction, queue_of
+from inturn.store.commands import Command, Read, Send, StoreCall, Transaction, queue_of
 from inturn.store.writer.group_commit import Writer
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def number_from(queue: NamedQueue, group: object, revision: int, tx: Transaction
         kept: ProducerStore = store
         kept.begin_numbering(queue_of(store, queue.name), known, revision)
 
-    return Ask(queue.name, begin).within(tx)
+    return StoreCall(queue.name, begin).within(tx)
 
 
 @operation
@@ -260,7 +260,7 @@ def prioritize(queue: NamedQueue, group: object, priority: int, tx: Transaction 
             raise InputError(msg)
         kept.set_priority(info, known, priority, now_ms)
 
-    return Ask(queue.name, put).within(tx)
+    return StoreCall(queue.name, put).within(tx)
 
 
 @operation
@@ -291,7 +291,7 @@ def _asking(
             raise InputError(msg)
         return answered(kept.writer(info, group, request, now_ms))
 
-    return Ask(queue, ask).within(tx)
+    return StoreCall(queue, ask).within(tx)
 
 
 def _lease_ms(seconds: float) -> int:

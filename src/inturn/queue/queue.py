@@ -46,7 +46,7 @@ from inturn.queue.producing import last_revision, number_from, prioritize, prior
 from inturn.queue.reader import Reader
 from inturn.queue.redrive import redrive
 from inturn.queue.session import park, parked, resume, resume_many, session
-from inturn.store.commands import Ask, Command, Read, Receive, Send, Settle, Transaction, WaitingSend, queue_of
+from inturn.store.commands import Command, Read, Receive, Send, Settle, StoreCall, Transaction, WaitingSend, queue_of
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
 
@@ -166,7 +166,7 @@ class Queue:
                 raise InputError(f"at is {at}; expected a time at most {limits.DELAY_S // 86_400} days from now")
             return store.send(queue_of(store, self.name), [one._replace(delay_ms=delay_ms)], now_ms)[0]
 
-        return Ask(self.name, put).within(tx)
+        return StoreCall(self.name, put).within(tx)
 
     @operation
     def cancel(self, sequence_number: int, tx: Transaction | None = None) -> Command[bool]:
@@ -308,7 +308,7 @@ class Queue:
             store.save(self.name, info)
             return info.settings
 
-        return Ask(self.name, change)
+        return StoreCall(self.name, change)
 
     @operation
     def purge(self, tx: Transaction | None = None) -> Command[int]:
@@ -323,7 +323,7 @@ class Queue:
             store.save(self.name, info, purge=True)
             return there
 
-        return Ask(self.name, clear).within(tx)
+        return StoreCall(self.name, clear).within(tx)
 
     @operation
     def delete(self, tx: Transaction | None = None) -> Command[None]:
@@ -333,7 +333,7 @@ class Queue:
             queue_of(store, self.name)
             store.save(self.name, None)
 
-        return Ask(self.name, remove).within(tx)
+        return StoreCall(self.name, remove).within(tx)
 
     def reader(self, name: str) -> Reader:
         """Return a named reader over everything sent to the queue, independent of receives."""

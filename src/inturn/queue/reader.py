@@ -10,7 +10,7 @@ from inturn.core.queue.messages import QueueInfo
 from inturn.queue.log import time_ms
 from inturn.queue.message import Peeked, check_limit, group_name
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, Command, Read, Transaction, queue_of
+from inturn.store.commands import Command, Read, StoreCall, Transaction, queue_of
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
 
@@ -76,7 +76,7 @@ class Reader:
             begin = info.readers[self.name] if after is None else _number(store, info, after)
             return [Peeked(entry) for entry in store.read(info, begin, limit)]
 
-        return Ask(self.queue, look).within(tx)
+        return StoreCall(self.queue, look).within(tx)
 
     @operation
     def commit(self, sequence_number: int | QueuePosition, tx: Transaction | None = None) -> Command[None]:
@@ -85,7 +85,7 @@ class Reader:
         Raises:
             StoreMismatch: if the place is not in the queue's history.
         """
-        return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number, forth=True)).within(tx)
+        return StoreCall(self.queue, lambda store, _now_ms: self._set(store, sequence_number, forth=True)).within(tx)
 
     @operation
     def seek(
@@ -127,7 +127,7 @@ class Reader:
             else:
                 self._set(store, sequence_number if at_ms is None else store.log_time(info, at_ms))  # type: ignore[arg-type]  # one is given
 
-        return Ask(self.queue, find).within(tx)
+        return StoreCall(self.queue, find).within(tx)
 
     @operation
     def delete(self, tx: Transaction | None = None) -> Command[None]:
@@ -138,7 +138,7 @@ class Reader:
             info.readers.pop(self.name, None)
             store.save(info.name, info)
 
-        return Ask(self.queue, forget).within(tx)
+        return StoreCall(self.queue, forget).within(tx)
 
     def _set(self, store: Store, given: int | QueuePosition, *, forth: bool = False) -> None:
         info = queue_of(store, self.queue)

@@ -9,9 +9,9 @@ from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import StoredMessage
 from inturn.queue.message import NamedQueue, check_limit
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, Command, Transaction, queue_of
+from inturn.store.commands import Command, StoreCall, Transaction, queue_of
 from inturn.store.protocols import Store
-from inturn.store.rooms import Rooms
+from inturn.store.rooms import QueueCapacity
 
 
 @operation
@@ -55,16 +55,16 @@ def redrive(
         moved = after = 0
         while moved < limit and (entries := store.read(info, after, limit - moved, pending=True)):
             after = entries[-1].sequence_number
-            rooms = Rooms(store)
+            rooms = QueueCapacity(store)
             changes = [
                 Settlement(entry.sequence_number, None, SettleAction.MOVE, to=target)
                 for entry in entries
                 if (where is None or where(entry))
                 and (target := to or entry.came_from or queue.name) != queue.name
                 and target in store.queues
-                and rooms.take(target)
+                and rooms.reserve(target)
             ]
             moved += sum(verdict is SettleResult.DONE for verdict in store.settle(info, changes, now_ms))
         return moved
 
-    return Ask(queue.name, move).within(tx)
+    return StoreCall(queue.name, move).within(tx)

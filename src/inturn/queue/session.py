@@ -38,7 +38,16 @@ from inturn.queue.message import (
     time_of,
 )
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, AskSession, Command, Read, ReceiveWithin, TakeSession, Transaction, queue_of
+from inturn.store.commands import (
+    AcquireSession,
+    Command,
+    Read,
+    ReceiveInSession,
+    SessionCall,
+    StoreCall,
+    Transaction,
+    queue_of,
+)
 from inturn.store.writer.group_commit import Writer
 from inturn.telemetry.events import EventLogger
 
@@ -62,9 +71,9 @@ class Session:
         self.writer = writer
         self.queue = queue
         self.group = locked.group
-        self.fencing_token = locked.gate.token or 0
+        self.fencing_token = locked.group_lock.token or 0
         self._lock_ms = lock_ms
-        self._until_ms = locked.gate.until_ms or 0
+        self._until_ms = locked.group_lock.until_ms or 0
 
     def __repr__(self) -> str:
         return f"Session({self.group!r}, fencing_token={self.fencing_token})"
@@ -88,12 +97,12 @@ class Session:
         ms = self._lock_ms if lock_s is None else _lock_ms(lock_s)
 
         def until(answer: SessionAnswer) -> dt.datetime:
-            until_ms = answer.gate.until_ms or 0
+            until_ms = answer.group_lock.until_ms or 0
             if tx is None:
                 self._until_ms = until_ms
             return time_of(until_ms)
 
-        return self._ask(SessionRequest(SessionVerb.RENEW, self.fencing_token, ms), until, tx)
+        return self._request(SessionRequest(SessionVerb.RENEW, self.fencing_token, ms), until, tx)
 
     @operation
     def receive(
@@ -112,7 +121,7 @@ class Session:
         def given(deliveries: list[Delivery] | None) -> list[Message]:
             return [Message(each, self.writer, self.queue) for each in self._unless_lost(deliveries)]
 
-        return ReceiveWithin(self.queue, given, self._want(max_messages), wait_s=wait_s).within(tx)
+        return ReceiveInSession(self.queue, given, self._receive_request(max_messages), wait_s=wait_s).within(tx)
 
     @operation
     def fetch(self, sequence_number: int, tx: Transaction | None = None) -> Command[Message | None]:
@@ -123,7 +132,7 @@ class Session:
             there = self._unless_lost(deliveries)
             return Message(there[0], self.writer, self.queue) if there else None
 
-        return ReceiveWithin(self.queue, given, self._want(1)._replace(number=sequence_number)).within(tx)
+        return ReceiveInSession(self.queue, given, self._receive_request(1)._replace(number=sequence_number)).within(tx)
 
     @operation
     def peek(self, limit: int = 10, *, after: int = 0, tx: Transaction | None = None) -> Command[list[Peeked]]:
@@ -138,7 +147,7 @@ class Session:
     @operation
     def state(self, tx: Transaction | None = None) -> Command[bytes | None]:
         """Return the group's state, as last set by any session; None if there is none."""
-        return self._ask(SessionRequest(SessionVerb.GET_STATE, self.fencing_token), lambda answer: answer.state, tx)
+        return self._request(SessionRequest(SessionVerb.GET_STATE, self.fencing_token), lambda answer: answer.state, tx)
 
     @operation
     def set_state(self, state: bytes | None, tx: Transaction | None = None) -> Command[None]:
@@ -150,7 +159,7 @@ class Session:
         if state is not None and not (isinstance(state, bytes) and len(state) <= limits.STATE_BYTES):
             what = f"{len(state):,} bytes" if isinstance(state, bytes) else repr(state)
             raise InputError(f"the state is {what}; expected None or at most {limits.STATE_BYTES:,} bytes")
-        return self._ask(SessionRequest(SessionVerb.SET_STATE, self.fencing_token, state=state), _nothing, tx)
+        return self._request(SessionRequest(SessionVerb.SET_STATE, self.fencing_token, state=state), _nothing, tx)
 
     @operation
     def park(self, reason: str, tx: Transaction | None = None) -> Command[None]:
@@ -163,12 +172,12 @@ class Session:
             tx: the caller's transaction.
         """
         request = SessionRequest(SessionVerb.PARK, self.fencing_token, note=_reason(reason))
-        return self._ask(request, lambda _answer: _tell_parked(self.queue, self.group, reason), tx)
+        return self._request(request, lambda _answer: _log_parked(self.queue, self.group, reason), tx)
 
     @operation
     def close(self, tx: Transaction | None = None) -> Command[None]:
         """Release the group and return unsettled messages to their places; do nothing if the lock has already ended."""
-        return AskSession(
+        return SessionCall(
             self.queue, self.group, SessionRequest(SessionVerb.CLOSE, self.fencing_token), _nothing
         ).within(tx)
 
@@ -192,15 +201,17 @@ class Session:
         """Close the session."""
         await self.close.aio_to_the_end()
 
-    def _want(self, limit: int) -> ReceiveRequest:
+    def _receive_request(self, limit: int) -> ReceiveRequest:
         return ReceiveRequest(limit, group=self.group, token=self.fencing_token)
 
-    def _ask(self, request: SessionRequest, meant: Callable[[SessionAnswer], T], tx: Transaction | None) -> Command[T]:
+    def _request(
+        self, request: SessionRequest, meant: Callable[[SessionAnswer], T], tx: Transaction | None
+    ) -> Command[T]:
         def told(answer: SessionAnswer) -> T:
             self._unless_lost(None if answer.verdict is SettleResult.EXPIRED else answer)
             return meant(answer)
 
-        return AskSession(self.queue, self.group, request, told).within(tx)
+        return SessionCall(self.queue, self.group, request, told).within(tx)
 
     def _unless_lost(self, found: T | None) -> T:
         if found is None:
@@ -238,8 +249,8 @@ def session(
         return Session(queue.writer, queue.name, answers[0], lock_ms) if answers else None
 
     name = None if group is None else group_name(group)
-    ask = AskSession(queue.name, name, SessionRequest(SessionVerb.LOCK, ms=lock_ms), _nothing)
-    return TakeSession(ask, begun, wait_s=wait_s).within(tx)
+    ask = SessionCall(queue.name, name, SessionRequest(SessionVerb.LOCK, ms=lock_ms), _nothing)
+    return AcquireSession(ask, begun, wait_s=wait_s).within(tx)
 
 
 @operation
@@ -255,9 +266,9 @@ def park(queue: NamedQueue, group: object, reason: str, tx: Transaction | None =
         if answer.verdict is not SettleResult.DONE:
             msg = f"group {name!r} was not parked: it is locked or one of its messages is leased; retry when it is free"
             raise QueueError(msg)
-        _tell_parked(queue.name, name, reason)
+        _log_parked(queue.name, name, reason)
 
-    return AskSession(queue.name, name, SessionRequest(SessionVerb.PARK, note=_reason(reason)), told).within(tx)
+    return SessionCall(queue.name, name, SessionRequest(SessionVerb.PARK, note=_reason(reason)), told).within(tx)
 
 
 @operation
@@ -268,10 +279,10 @@ def resume(queue: NamedQueue, group: object, tx: Transaction | None = None) -> C
     def told(answer: SessionAnswer) -> bool:
         was_parked = answer.verdict is SettleResult.DONE
         if was_parked:
-            _tell_resumed(queue.name, name)
+            _log_resumed(queue.name, name)
         return was_parked
 
-    return AskSession(queue.name, name, SessionRequest(SessionVerb.RESUME), told).within(tx)
+    return SessionCall(queue.name, name, SessionRequest(SessionVerb.RESUME), told).within(tx)
 
 
 @operation
@@ -295,10 +306,10 @@ def resume_many(queue: NamedQueue, groups: Sequence[ParkedGroup], tx: Transactio
 
     def told(resumed: list[str]) -> list[str]:
         for name in resumed:
-            _tell_resumed(queue.name, name)
+            _log_resumed(queue.name, name)
         return resumed
 
-    return Ask(queue.name, change, told).within(tx)
+    return StoreCall(queue.name, change, told).within(tx)
 
 
 @operation
@@ -317,11 +328,11 @@ def parked(
     return Read(queue.name, look).within(tx)
 
 
-def _tell_parked(queue: str, group: str, reason: str) -> None:
+def _log_parked(queue: str, group: str, reason: str) -> None:
     _LOG.warning("park", queue, "group %(group)r of %(queue)r is parked", payload=reason, queue=queue, group=group)
 
 
-def _tell_resumed(queue: str, group: str) -> None:
+def _log_resumed(queue: str, group: str) -> None:
     _LOG.info("resume", queue, "group %(group)r of %(queue)r is resumed", queue=queue, group=group)
 
 

@@ -11,32 +11,32 @@ import msgspec
 from inturn.core import limits
 from inturn.core.errors import NoSuchGroup, StoreError
 from inturn.core.override import override
-from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.inspection import GroupBrief, GroupHistory, GroupStatus, HeldStatus, TakenDecision
+from inturn.core.pipeline.decision_service import DecisionService
+from inturn.core.pipeline.inspection import AppliedDecision, GroupBrief, GroupHistory, GroupStatus, HeldMessageStatus
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.results import FailingRow, Output, Rejected
+from inturn.core.pipeline.results import FailingDelivery, Output, RejectedMessage
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text, last_line
 from inturn.core.words import counted, time_of, when
 from inturn.json_form import of_message_pack
 from inturn.results.stored_place import ERASED_STATE, PLACE_DECODER, counts_of, stored_place
-from inturn.store.commands import Ask, Read
+from inturn.store.commands import Read, StoreCall
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
-    Decided,
     GroupRecord,
     HeldMessage,
-    MadeOutput,
-    Outgoing,
+    OutputRecord,
+    PendingDelivery,
     PipelineInfo,
     PipelineSummary,
+    StoredDecision,
 )
 from inturn.store.writer.group_commit import Writer
 
 if TYPE_CHECKING:
-    from inturn.store.protocols import PipelineKeeper
+    from inturn.store.protocols import QueueAndPipelineStore
 
 K = TypeVar("K", int, str)
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class OpenDatabase(Protocol):
         ...
 
 
-class DatabaseInspector(Decider):
+class DatabaseInspector(DecisionService):
     """Inspection of a pipeline in a database, as of now.
 
     Args:
@@ -125,7 +125,7 @@ class DatabaseInspector(Decider):
     def records(self, *, parked: bool = False) -> Iterator[GroupRecord]:
         """Yield the stored records of all groups, or only of groups that are not open."""
         yield from self._pages(
-            lambda pipelines, number, after: pipelines.listed(number, after, limits.RESULT_ROWS, parked=parked),
+            lambda pipelines, number, after: pipelines.list_groups(number, after, limits.RESULT_ROWS, parked=parked),
             lambda record: record.group,
             "",
         )
@@ -141,7 +141,7 @@ class DatabaseInspector(Decider):
         return map(_output, made)
 
     @override
-    def rejected(self) -> Iterator[Rejected]:
+    def rejected(self) -> Iterator[RejectedMessage]:
         pages = self._pages(
             lambda pipelines, number, after: pipelines.rejections(number, after, limits.RESULT_ROWS),
             lambda each: each[0],
@@ -150,9 +150,9 @@ class DatabaseInspector(Decider):
         return (each for _, each in pages)
 
     @override
-    def failing(self) -> Iterator[FailingRow]:
+    def failing(self) -> Iterator[FailingDelivery]:
         found = self._pages(
-            lambda pipelines, number, after: pipelines.outgoing(number, None, limits.RESULT_ROWS, after),
+            lambda pipelines, number, after: pipelines.pending_deliveries(number, None, limits.RESULT_ROWS, after),
             lambda each: each.group,
             "",
         )
@@ -171,30 +171,30 @@ class DatabaseInspector(Decider):
 
     @override
     def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
-        records = self._read(lambda pipelines, info: pipelines.lines(info.number, names))
+        records = self._read(lambda pipelines, info: pipelines.records(info.number, names))
         return {record.group: self._status(record) for record in records}
 
     @override
-    def heads(self, names: Sequence[str]) -> dict[str, HeldStatus]:
+    def heads(self, names: Sequence[str]) -> dict[str, HeldMessageStatus]:
         found = self._read(lambda pipelines, info: pipelines.heads(info.number, names))
         return {group: _held_status(each) for group, each in found.items()}
 
     @override
-    def held(self, name: str) -> list[HeldStatus]:
+    def held(self, name: str) -> list[HeldMessageStatus]:
         return [_held_status(each) for each in self._read(lambda pipelines, info: pipelines.held(info.number, name))]
 
     @override
-    def undecided(self, name: str) -> list[Decision]:
+    def pending_decisions(self, name: str) -> list[Decision]:
         found = self._read(lambda pipelines, info: pipelines.decisions(info.number, limits.GROUPS_AT_ONCE, name))
         return [msgspec.json.decode(each.decision, type=Decision) for each in found]
 
     @override
     def history(self, name: str, limit: int) -> GroupHistory:
         def read(pipelines: PipelineStore, number: int) -> GroupHistory:
-            decided = [each for each in pipelines.decided(number, name, limit) if each.verdict is not None]
-            out = pipelines.outgoing(number, [name], 1)
+            decided = [each for each in pipelines.decisions_of(number, name, limit) if each.verdict is not None]
+            out = pipelines.pending_deliveries(number, [name], 1)
             return GroupHistory(
-                [TakenDecision(msgspec.json.decode(each[2], type=Decision), each.verdict or "") for each in decided],
+                [AppliedDecision(msgspec.json.decode(each[2], type=Decision), each.verdict or "") for each in decided],
                 pipelines.rejections_of(number, name, limit),
                 [_output(each) for each in pipelines.outputs_of(number, name, limit)],
                 sum(each.depth for each in out),
@@ -205,8 +205,8 @@ class DatabaseInspector(Decider):
 
     @override
     def append(self, decisions: Sequence[Decision]) -> list[str]:
-        decided = [Decided(each.name, each.group, msgspec.json.encode(each).decode()) for each in decisions]
-        self._change(lambda pipelines, info: pipelines.decide(info.number, decided))
+        decided = [StoredDecision(each.name, each.group, msgspec.json.encode(each).decode()) for each in decisions]
+        self._change(lambda pipelines, info: pipelines.append_decisions(info.number, decided))
         return [each.name for each in decided]
 
     @override
@@ -218,12 +218,12 @@ class DatabaseInspector(Decider):
         return self._read(lambda pipelines, info: pipelines.decided_groups(info.number, names))
 
     @override
-    def is_followed(self) -> bool:
+    def may_apply_automatically(self) -> bool:
         return True  # a worker may be running in any process
 
     @override
-    def more(self, name: str) -> list[str]:
-        found = self._read(lambda pipelines, info: pipelines.outgoing(info.number, [name], 1))
+    def further_sentences(self, name: str) -> list[str]:
+        found = self._read(lambda pipelines, info: pipelines.pending_deliveries(info.number, [name], 1))
         if not found:
             return []
         (pending,) = found
@@ -255,10 +255,10 @@ class DatabaseInspector(Decider):
 
     def _change(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
         """Read and write in a transaction."""
-        return self.db.writer.run(Ask("", partial(self._apply, function)))
+        return self.db.writer.run(StoreCall("", partial(self._apply, function)))
 
     def _apply(self, function: Callable[[PipelineStore, PipelineInfo], T], store: Any, _now_ms: int) -> T:
-        pipelines = cast("PipelineKeeper", store).pipelines
+        pipelines = cast("QueueAndPipelineStore", store).pipelines
         return function(pipelines, self._info(pipelines))
 
     def _info(self, pipelines: PipelineStore) -> PipelineInfo:
@@ -299,15 +299,15 @@ def status_of(record: GroupRecord, version: int | None = None) -> GroupStatus:
     )
 
 
-def _held_status(held: HeldMessage) -> HeldStatus:
+def _held_status(held: HeldMessage) -> HeldMessageStatus:
     content = msgspec.json.decode(held.content)
-    return HeldStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)
+    return HeldMessageStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)
 
 
-def _output(stored: MadeOutput) -> Output:
+def _output(stored: OutputRecord) -> Output:
     return Output(*(*stored[1:7], msgspec.json.decode(stored.output)))
 
 
-def _failing(out: Outgoing) -> FailingRow:
-    row = FailingRow(out.group, out.depth, out.attempts, out.error or "", time_of(out.until_ms * 1000))
+def _failing(out: PendingDelivery) -> FailingDelivery:
+    row = FailingDelivery(out.group, out.depth, out.attempts, out.error or "", time_of(out.until_ms * 1000))
     return replace(row, next_try=None, status="refused") if out.until_ms >= limits.DELIVERY_REFUSED_MS else row

@@ -7,14 +7,14 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from inturn.core.errors import StateError
-from inturn.core.pipeline.deciding import Decider, GroupDecisions
+from inturn.core.pipeline.decision_service import DecisionService, GroupDecisions
 from inturn.core.pipeline.inspection import GroupStatus
 from inturn.core.pipeline.journal import Counts
-from inturn.core.pipeline.results import FailingRow, Output, Rejected
+from inturn.core.pipeline.results import FailingDelivery, Output, RejectedMessage
 from inturn.core.values.states import restored
 from inturn.results.tables import Json, ResultColumn, ResultTable, columns_of
 
-R = TypeVar("R", Output, Rejected)
+R = TypeVar("R", Output, RejectedMessage)
 S = TypeVar("S")
 _OUTPUTS = columns_of(group=str, epoch=int, revision=int, id=str, index=int, effect_id=str, output=Json)
 _REJECTED = columns_of(group=str, reason=str, detail=str, message=str, at=dt.datetime)
@@ -29,7 +29,7 @@ class PipelineResults(GroupDecisions):
     an unknown group; its outputs and rejected messages are empty.
     """
 
-    def __init__(self, inspector: Decider) -> None:
+    def __init__(self, inspector: DecisionService) -> None:
         super().__init__(inspector)
         self._groups = {
             **columns_of(group=str, status=str),
@@ -106,11 +106,11 @@ class PipelineResults(GroupDecisions):
         """
         return ResultTable(_OUTPUTS, _of(group, self.inspector.outputs))
 
-    def rejected(self, group: str | None = None) -> ResultTable[Rejected]:
+    def rejected(self, group: str | None = None) -> ResultTable[RejectedMessage]:
         """Return the messages that will not be applied, of all groups or of one, each with the reason."""
         return ResultTable(_REJECTED, _of(group, self.inspector.rejected))
 
-    def failing(self) -> ResultTable[FailingRow]:
+    def failing(self) -> ResultTable[FailingDelivery]:
         """Return the groups whose first output ``deliver`` has failed to deliver.
 
         The delivery is retried without limit, unless its status is ``refused``.

@@ -22,7 +22,7 @@ from inturn.sqs.errors import SqsError
 from inturn.sqs.metrics import RequestCounts
 from inturn.sqs.naming import RequestOrigin, scope_of
 from inturn.sqs.wire import ApiCall
-from inturn.store.commands import Ask, Command, Receive
+from inturn.store.commands import Command, Receive, StoreCall
 from inturn.store.protocols import Store
 
 
@@ -90,7 +90,7 @@ class App:
         Raises:
             StoreError: if the database cannot be used.
         """
-        await self._db.writer.arun(Ask("", lambda _store, _now_ms: None))
+        await self._db.writer.arun(StoreCall("", lambda _store, _now_ms: None))
         await self._mover.resume()
 
     async def resume_moves(self) -> None:

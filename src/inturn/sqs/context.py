@@ -17,7 +17,7 @@ from inturn.database import Database
 from inturn.sqs import errors, limits, naming
 from inturn.sqs.errors import SqsError
 from inturn.sqs.naming import Home, RequestOrigin, Scope
-from inturn.store.commands import Ask, Command
+from inturn.store.commands import Command, StoreCall
 from inturn.store.protocols import Store
 
 T = TypeVar("T")
@@ -211,7 +211,7 @@ def store_command(
             raise value
         return answer(value)
 
-    command: Command[Any] = Ask("", ask)
+    command: Command[Any] = StoreCall("", ask)
     command.answer = granted
     return command
 

@@ -18,7 +18,7 @@ from inturn.core.queue.delivery import SettleAction, SettleResult
 from inturn.database import Database
 from inturn.serving.http.failures import FailureLog
 from inturn.sqs import limits
-from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
+from inturn.store.commands import Command, Outcome, Receive, Send, Settle, StoreCall, UpdateKey
 from inturn.telemetry import families, measures
 from inturn.telemetry.collector import page
 from inturn.telemetry.families import Family, Kind, histogram
@@ -95,7 +95,7 @@ class Metrics:
                 continue
             size += 1
             kind = type(command)
-            if kind is Ask or kind is Decide:
+            if kind is StoreCall or kind is UpdateKey:
                 continue
             traffic = self._traffic.get(command.queue)
             if traffic is None:
@@ -163,7 +163,7 @@ class Metrics:
 
     async def _probe(self) -> tuple[int, int]:
         async with asyncio.timeout(limits.HEALTH_S):
-            return await self._db.writer.arun(Ask("", _written))
+            return await self._db.writer.arun(StoreCall("", _written))
 
 
 def _written(store: Any, now_ms: int) -> tuple[int, int]:

@@ -42,7 +42,7 @@ from inturn.sqs.pages import EndpointPages
 from inturn.sqs.policies import policies_in
 from inturn.sqs.shared_config import SharedConfig
 from inturn.sqs.webhooks import WebhookRoutes
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.event_loop import EventLoopWriter
 
@@ -182,7 +182,7 @@ class Endpoint:
             await self._create_queue(queue)
         await self._webhooks.start()
         found = (await self._db.figures.aio()).queues
-        has_policies = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
+        has_policies = await self._db.writer.arun(StoreCall("", lambda store, _now_ms: policies_in(store)))
         await self._server.start()
         if has_policies and isinstance(self._app.access, LoopbackAccess):
             self._app.access.warn_of_policies()

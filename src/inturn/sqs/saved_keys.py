@@ -12,7 +12,7 @@ from inturn.database import Database
 from inturn.sqs.config import AccessKey
 from inturn.sqs.events import EVENTS
 from inturn.sqs.sealing import GIVE_ONE, SealedSecretError, SealingKeys, sealed_with
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 
 if TYPE_CHECKING:
     from inturn.store.servers import ServerStore
@@ -145,7 +145,7 @@ def keys(db: Database) -> dict[str, SavedKey]:
     """Return all keys of a database by their ids. A file, which has no keys, is refused."""
 
     def read(servers: "ServerStore") -> dict[str, SavedKey]:
-        return parse_saved(servers.facts())
+        return parse_saved(servers.values())
 
     return _in_database(db, read)
 
@@ -154,9 +154,9 @@ def save_key(db: Database, key: AccessKey, sealing: SealingKeys = _PLAIN) -> boo
     """Add a key, or replace the one with its id; return whether it existed. A file, which has no keys, is refused."""
 
     def save(servers: "ServerStore") -> bool:
-        saved = parse_saved(servers.facts())
+        saved = parse_saved(servers.values())
         check_sealing(saved, sealing)
-        servers.keep(fact_name(key.id), encode_key(key, sealing))
+        servers.save_value(fact_name(key.id), encode_key(key, sealing))
         return key.id in saved
 
     return _in_database(db, save)
@@ -166,8 +166,8 @@ def remove_key(db: Database, key_id: str) -> bool:
     """Remove a key; return whether it existed. A file, which has no keys, is refused."""
 
     def remove(servers: "ServerStore") -> bool:
-        if is_there := fact_name(key_id) in servers.facts():
-            servers.keep(fact_name(key_id), None)
+        if is_there := fact_name(key_id) in servers.values():
+            servers.save_value(fact_name(key_id), None)
         return is_there
 
     return _in_database(db, remove)
@@ -187,7 +187,7 @@ def reseal(db: Database, sealing: SealingKeys) -> tuple[list[str], dict[str, str
 
     def seal(servers: "ServerStore") -> tuple[list[str], dict[str, str]]:
         sealed, unopened = [], {}
-        for key_id, saved in parse_saved(servers.facts(to_change=True)).items():
+        for key_id, saved in parse_saved(servers.values(to_change=True)).items():
             if saved.sealed_with == sealing.newest:
                 continue
             try:
@@ -195,7 +195,7 @@ def reseal(db: Database, sealing: SealingKeys) -> tuple[list[str], dict[str, str
             except SealedSecretError as error:
                 unopened[key_id] = str(error)
                 continue
-            servers.keep(fact_name(key_id), encode_key(key, sealing))
+            servers.save_value(fact_name(key_id), encode_key(key, sealing))
             sealed.append(key_id)
         return sealed, unopened
 
@@ -211,4 +211,4 @@ def _in_database(db: Database, do: "Callable[[ServerStore], _T]") -> _T:
     def run(store: Any, _now_ms: int) -> _T:
         return do(store.servers)
 
-    return db.writer.run(Ask("", run))
+    return db.writer.run(StoreCall("", run))

@@ -18,7 +18,7 @@ from inturn.sqs.config import AccessKey, Config, LoadedConfig, ServerConfig, wit
 from inturn.sqs.events import EVENTS
 from inturn.sqs.saved_keys import check_sealing, encode_key, fact_name, keys_in, parse_saved
 from inturn.sqs.sealing import SealingKeys, SealingKeySource
-from inturn.store.commands import Ask
+from inturn.store.commands import StoreCall
 
 if TYPE_CHECKING:
     from inturn.store.servers import ServerStore
@@ -48,7 +48,7 @@ class SharedConfig:
             InputError: if a saved value is not valid for its setting, or the sealing keys cannot be read.
         """
         self._sealing = self._source.read()
-        self._version, facts, changed = await self._db.writer.arun(Ask("", self._declare))
+        self._version, facts, changed = await self._db.writer.arun(StoreCall("", self._declare))
         for name in changed:
             text = "%(change)s in the database; it is replaced by the value configured here"
             EVENTS.warning("setting_replaced", name, text, change=name)
@@ -69,13 +69,13 @@ class SharedConfig:
         """
         if not self._db.store.servers.is_shared:
             return None
-        version, facts = await self._db.writer.arun(Ask("", self._read))
+        version, facts = await self._db.writer.arun(StoreCall("", self._read))
         while (found := await self._current_sealing()) != self._sealing:  # and may already be in use
             if found is None:
                 return None
             EVENTS.info("sealing_keys_changed", self._db.name, "the sealing keys have changed", newest=found.newest)
             self._sealing, self._version = found, -1
-            version, facts = await self._db.writer.arun(Ask("", self._read))
+            version, facts = await self._db.writer.arun(StoreCall("", self._read))
         if version == self._version:
             return None
         self._version = version
@@ -100,14 +100,14 @@ class SharedConfig:
 
     def _declare(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str], list[str]]:
         servers: ServerStore = store.servers
-        facts = servers.facts()
+        facts = servers.values()
         changed = []
         for name, value in (*self._new_keys(facts), *self._new_settings(facts)):
             if name in facts:
                 is_secret = not name.startswith(_SETTING)
                 old = "another value" if is_secret else f"the value {facts[name]}, not {value},"
                 changed.append(f"{name} had {old}")
-            servers.keep(name, value)
+            servers.save_value(name, value)
             facts[name] = value
         return servers.version(), facts, changed
 
@@ -134,7 +134,7 @@ class SharedConfig:
     def _read(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str]]:
         servers: ServerStore = store.servers
         version = servers.version()
-        return version, {} if version == self._version else servers.facts()
+        return version, {} if version == self._version else servers.values()
 
 
 def _explicit_settings(config: Config) -> frozenset[str]:

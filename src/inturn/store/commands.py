@@ -28,7 +28,7 @@ def queue_of(store: Store, name: str) -> QueueInfo:
 
 
 @runtime_checkable
-class Joined(Protocol):
+class OpenTransaction(Protocol):
     """A transaction of the caller in which commands can run."""
 
     @property
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
             ...
 
     Transaction: TypeAlias = (
-        Joined
+        OpenTransaction
         | sqlite3.Connection
         | psycopg.Connection[Any]
         | psycopg.AsyncConnection[Any]
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     )
     """The values of ``tx=``: the result of ``db.transaction()``, or a connection to the same database."""
 else:  # they may not be installed
-    Transaction = Joined
+    Transaction = OpenTransaction
 
 
 class Command(Generic[T]):
@@ -111,11 +111,11 @@ class Command(Generic[T]):
         """Run the command alone, not merged with other commands."""
         raise NotImplementedError
 
-    def is_to_wait(self, outcome: "Outcome") -> bool:
+    def keeps_waiting(self, outcome: "Outcome") -> bool:
         """Return whether the command continues to wait, since nothing was found."""
         return outcome == ([], None)
 
-    def undoing(self, found: Any) -> "Command[Any] | None":  # noqa: ARG002 - most have nothing to undo
+    def compensation(self, found: Any) -> "Command[Any] | None":  # noqa: ARG002 - most have nothing to undo
         """Return the command that returns the messages or lock of a caller that is gone, or None."""
         return None
 
@@ -154,7 +154,7 @@ class WaitingSend(Send[T]):
         self.refusal: QueueFull | None = None
 
     @override
-    def is_to_wait(self, outcome: "Outcome") -> bool:
+    def keeps_waiting(self, outcome: "Outcome") -> bool:
         """Return whether there was no room."""
         return isinstance(outcome[1], QueueFull)
 
@@ -195,16 +195,16 @@ class Receive(Command[T]):
     def undoing(self, found: list[Delivery]) -> Settle[Any] | None:
         """Return the command that nacks the messages, so that their leases need not expire."""
         changes = [Settlement(each.entry.sequence_number, each.token, SettleAction.NACK) for each in found]
-        return Settle(self.queue, _as_it_is, changes) if changes else None
+        return Settle(self.queue, _unchanged, changes) if changes else None
 
 
-class Ask(Command[T]):
+class StoreCall(Command[T]):
     """Any other change, such as a change of the queue itself."""
 
     __slots__ = ("function",)
 
     def __init__(self, queue: str, function: Callable[[Store, int], T], answer: Callable[[T], T] | None = None) -> None:
-        super().__init__(queue, answer or _as_it_is)
+        super().__init__(queue, answer or _unchanged)
         self.function: Final = function
 
     def run(self, store: Store, now_ms: int) -> T:
@@ -212,14 +212,14 @@ class Ask(Command[T]):
         return self.function(store, now_ms)
 
 
-class Read(Ask[T]):
+class Read(StoreCall[T]):
     """A function that changes nothing."""
 
     __slots__ = ()
     is_read = True
 
 
-class AskSession(Command[T]):
+class SessionCall(Command[T]):
     """A session request for a group, or for the next group that can be locked (None)."""
 
     __slots__ = ("group", "request")
@@ -241,13 +241,13 @@ class AskSession(Command[T]):
         return sessions.session(queue_of(store, self.queue), self.group, self.request, now_ms)
 
 
-class TakeSession(Command[T]):
+class AcquireSession(Command[T]):
     """A lock of a group, which may wait for a free one; the store's answer is a list of one answer or none."""
 
     __slots__ = ("ask", "wait_s")
 
     def __init__(
-        self, ask: AskSession[Any], answer: Callable[[list[sessions.SessionAnswer]], T], *, wait_s: float
+        self, ask: SessionCall[Any], answer: Callable[[list[sessions.SessionAnswer]], T], *, wait_s: float
     ) -> None:
         super().__init__(ask.queue, answer)
         self.ask: Final = ask
@@ -258,15 +258,15 @@ class TakeSession(Command[T]):
         answer = self.ask.run(store, now_ms)
         return [answer] if answer.verdict is SettleResult.DONE else []
 
-    def undoing(self, found: list[sessions.SessionAnswer]) -> AskSession[Any] | None:
+    def undoing(self, found: list[sessions.SessionAnswer]) -> SessionCall[Any] | None:
         """Return the command that unlocks the group."""
         for answer in found:
-            close = sessions.SessionRequest(sessions.SessionVerb.CLOSE, answer.gate.token)
-            return AskSession(self.queue, answer.group, close, _as_it_is)
+            close = sessions.SessionRequest(sessions.SessionVerb.CLOSE, answer.group_lock.token)
+            return SessionCall(self.queue, answer.group, close, _unchanged)
         return None
 
 
-class ReceiveWithin(Receive[T]):
+class ReceiveInSession(Receive[T]):
     """A receive in a session; the store's answer is None if the session's lock has expired."""
 
     __slots__ = ()
@@ -274,7 +274,7 @@ class ReceiveWithin(Receive[T]):
     def run(self, store: Any, now_ms: int) -> Any:
         """Lease messages if the lock is still valid, without waiting."""
         look = sessions.SessionRequest(sessions.SessionVerb.LOOK, self.want.token)
-        answer = AskSession(self.queue, self.want.group, look, _as_it_is).run(store, now_ms)
+        answer = SessionCall(self.queue, self.want.group, look, _unchanged).run(store, now_ms)
         return None if answer.verdict is SettleResult.EXPIRED else super().run(store, now_ms)
 
     def undoing(self, found: list[Delivery] | None) -> Settle[Any] | None:
@@ -304,7 +304,7 @@ class ReceiveLimited(Receive[T]):
         return receive_within(store, queue_of(store, self.queue), self.want, self.rates, now_ms).deliveries
 
 
-class Decide(Command[T]):
+class UpdateKey(Command[T]):
     """A request for an idempotency key of a namespace, its space."""
 
     __slots__ = ("key", "request", "space")
@@ -318,16 +318,16 @@ class Decide(Command[T]):
     def run(self, store: Any, now_ms: int) -> KeyAnswer:  # only databases have keys
         """Apply the request."""
         keys: KeyStore = store
-        return keys.decide(self.space, self.key, self.request, now_ms)
+        return keys.update_key(self.space, self.key, self.request, now_ms)
 
-    def undoing(self, found: KeyAnswer) -> "Decide[Any] | None":
+    def undoing(self, found: KeyAnswer) -> "UpdateKey[Any] | None":
         """Return the command that releases the key, if this one has locked it."""
         if found.verdict is not KeyResult.LOCKED or found.record is None:
             return None
-        return Decide(self.space, self.key, ReleaseKey(found.record.token), _as_it_is)
+        return UpdateKey(self.space, self.key, ReleaseKey(found.record.token), _unchanged)
 
 
-def _as_it_is(value: T) -> T:
+def _unchanged(value: T) -> T:
     return value
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
 from inturn.core.errors import InputError
-from inturn.store.commands import Command, Joined
+from inturn.store.commands import Command, OpenTransaction
 
 T = TypeVar("T")
-Adopt = Callable[[Any], Joined]
+Adopt = Callable[[Any], OpenTransaction]
 """A function that wraps a driver's connection so that commands run in its transaction."""
 
 _CONNECTION: Final = "sqlalchemy.engine.base.Connection"
@@ -32,7 +32,7 @@ _MENDS: Final = {
 """Drivers whose connections are refused, with the alternatives."""
 
 
-def adopted(tx: Any, adopt: Adopt) -> Joined:
+def adopted(tx: Any, adopt: Adopt) -> OpenTransaction:
     """Wrap a caller's connection or session so that commands run in its transaction, which is begun if necessary.
 
     Raises:

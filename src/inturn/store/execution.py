@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from inturn.core.errors import QueueFull
 from inturn.store.commands import (
-    Ask,
-    AskSession,
+    AcquireSession,
     Command,
-    Decide,
     Outcome,
     Read,
     Receive,
+    ReceiveInSession,
     ReceiveLimited,
-    ReceiveWithin,
     Send,
+    SessionCall,
     Settle,
-    TakeSession,
+    StoreCall,
+    UpdateKey,
     WaitingSend,
     queue_of,
 )
@@ -29,13 +29,13 @@ _ORDER: Final[dict[type, int]] = {
     Settle: 0,
     Send: 1,
     WaitingSend: 1,
-    Ask: 2,
+    StoreCall: 2,
     Read: 2,
-    AskSession: 2,
-    Decide: 2,
+    SessionCall: 2,
+    UpdateKey: 2,
     Receive: 3,
-    TakeSession: 4,
-    ReceiveWithin: 4,
+    AcquireSession: 4,
+    ReceiveInSession: 4,
     ReceiveLimited: 4,
 }
 _ALONE: Final = {2, 4}

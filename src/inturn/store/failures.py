@@ -24,7 +24,7 @@ class OwnTransaction(QueueError):
         )
 
 
-class NoRoom(StoreUnavailable):
+class DiskFull(StoreUnavailable):
     """A disk that is too full to send; operations that free space still work."""
 
 

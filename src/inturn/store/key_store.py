@@ -8,7 +8,7 @@ from inturn.core.idempotency_keys import KeyAnswer, KeyRequest
 class KeyStore(Protocol):
     """A store of idempotency keys; the rules are in :mod:`inturn.core.idempotency_keys`."""
 
-    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
+    def update_key(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Read the record of a key, decide, and write the new record, atomically.
 
         Args:

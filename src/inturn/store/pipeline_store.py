@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from inturn.core.identity import Spot
-from inturn.core.pipeline.results import Rejected
+from inturn.core.identity import HeldKey
+from inturn.core.pipeline.results import RejectedMessage
 from inturn.store.records import (
     AppliedMark,
-    Claim,
-    Decided,
     GroupRecord,
     GroupUpdate,
     HeldMessage,
-    MadeOutput,
-    Outgoing,
+    OutboxClaim,
+    OutputRecord,
+    PendingDelivery,
     PipelineInfo,
     PipelineSummary,
+    StoredDecision,
 )
 
 
@@ -34,11 +34,11 @@ class GroupStore(Protocol):
         """Create a pipeline (if its number is 0) or change it."""
         ...
 
-    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
+    def records(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         """Return the records of the named groups that exist."""
         ...
 
-    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
+    def list_groups(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
         """Return groups in the order of their names.
 
         Args:
@@ -69,15 +69,15 @@ class GroupStore(Protocol):
         """Postpone the end of the waits of these groups, if they are due now."""
         ...
 
-    def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
+    def begun_tasks(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return the number of begun turns without messages, and their deadline, for groups with such turns."""
         ...
 
-    def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
+    def save_begun(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
         """Write the number of begun turns without messages of groups; other workers begin none until ``until_ms``."""
         ...
 
-    def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
+    def save_begun_if_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
         """Do the same, but for groups that another transaction is changing; return these."""
         ...
 
@@ -87,7 +87,7 @@ class GroupStore(Protocol):
         """Return the held messages of a group: all, or only messages with one of these turns or ids."""
         ...
 
-    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+    def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldMessage]:
         """Return the held messages of a group from a spot on, in the order of their spots."""
         ...
 
@@ -95,7 +95,7 @@ class GroupStore(Protocol):
         """Return the first held message of each of these groups, in the order of their spots."""
         ...
 
-    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, HeldKey]]:
         """Return the times and spots of the messages that a group has held longest, longest first."""
         ...
 
@@ -103,8 +103,8 @@ class GroupStore(Protocol):
         """Return the stored marks of a group among these marks, in their order."""
         ...
 
-    def keep(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[Rejected], now_ms: int
+    def save_updates(
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         """Write the results of turns, and the counts; nothing if another worker has changed one of the groups.
 
@@ -112,11 +112,11 @@ class GroupStore(Protocol):
         """
         ...
 
-    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, Rejected]]:
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
         """Return rejected messages after a number, with their numbers, in order."""
         ...
 
-    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[Rejected]:
+    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[RejectedMessage]:
         """Return the rejected messages of a group among the pipeline's last ``limits.HISTORY_ROWS``, the last first."""
         ...
 
@@ -124,15 +124,15 @@ class GroupStore(Protocol):
 class OutboxStore(Protocol):
     """Undelivered outputs; the outputs of a group are delivered in order."""
 
-    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[OutputRecord]:
         """Return outputs after a number, in the order in which they were produced."""
         ...
 
-    def outputs_of(self, pipeline: int, group: str, limit: int) -> list[MadeOutput]:
+    def outputs_of(self, pipeline: int, group: str, limit: int) -> list[OutputRecord]:
         """Return the undelivered outputs of a group, the last first."""
         ...
 
-    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[OutboxClaim]:
         """Claim the first outputs of unclaimed groups, until ``until_ms``.
 
         A group is claimed alone, before the others, if its last claim expired, or if there was neither a success nor a
@@ -140,11 +140,11 @@ class OutboxStore(Protocol):
         """
         ...
 
-    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+    def renew(self, pipeline: int, claims: Sequence[OutboxClaim], until_ms: int) -> None:
         """Extend claims."""
         ...
 
-    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+    def delivered(self, pipeline: int, claim: OutboxClaim, count: int, until_ms: int, error: str | None) -> bool:
         """End a claim and remove its first outputs, which were delivered.
 
         Args:
@@ -159,7 +159,9 @@ class OutboxStore(Protocol):
         """
         ...
 
-    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
+    def pending_deliveries(
+        self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = ""
+    ) -> list[PendingDelivery]:
         """Return groups with undelivered outputs: those named or, for None, those of which one failed, after a name."""
         ...
 
@@ -175,19 +177,19 @@ class OutboxStore(Protocol):
 class DecisionStore(Protocol):
     """Decisions of people about groups, kept for ever."""
 
-    def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
+    def append_decisions(self, pipeline: int, decided: Sequence[StoredDecision]) -> None:
         """Append decisions."""
         ...
 
-    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[StoredDecision]:
         """Return the decisions that are not applied yet, in order."""
         ...
 
-    def decided(self, pipeline: int, group: str, limit: int) -> list[Decided]:
+    def decisions_of(self, pipeline: int, group: str, limit: int) -> list[StoredDecision]:
         """Return the decisions about a group among the last ``limits.HISTORY_ROWS``, applied or not, the last first."""
         ...
 
-    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+    def save_verdicts(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
         """Mark decisions as applied, with the verdict on each by its name."""
         ...
 

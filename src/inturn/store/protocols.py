@@ -164,7 +164,7 @@ class RateStore(Protocol):
         ...
 
 
-class PipelineKeeper(Store, Protocol):
+class QueueAndPipelineStore(Store, Protocol):
     """A store of queues and pipelines, so that both change in one transaction."""
 
     @property
@@ -173,7 +173,7 @@ class PipelineKeeper(Store, Protocol):
         ...
 
 
-class SqlStore(PipelineKeeper, SessionStore, KeyStore, ProducerStore, Protocol):
+class SqlStore(QueueAndPipelineStore, SessionStore, KeyStore, ProducerStore, Protocol):
     """A store in an SQL database, which may contain tables of the caller too."""
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from inturn.core.identity import Spot
+from inturn.core.identity import HeldKey
 
 
 @dataclass
@@ -77,12 +77,12 @@ class HeldMessage(NamedTuple):
     content: str
 
     @property
-    def spot(self) -> Spot:
+    def spot(self) -> HeldKey:
         """The position in the group."""
         return self[:4]
 
 
-class MadeOutput(NamedTuple):
+class OutputRecord(NamedTuple):
     """An output of a pipeline.
 
     Attributes:
@@ -134,15 +134,15 @@ class GroupUpdate(NamedTuple):
         state: the state that is encoded in the record, for its JSON form; None: it is not at hand.
     """
 
-    line: GroupRecord
+    record: GroupRecord
     held: Sequence[HeldMessage]
-    gone: Sequence[Spot]
-    outputs: Sequence[MadeOutput]
+    removed: Sequence[HeldKey]
+    outputs: Sequence[OutputRecord]
     marks: Sequence[AppliedMark] = ()
     state: Any = None
 
 
-class Decided(NamedTuple):
+class StoredDecision(NamedTuple):
     """A decision of a person about a group.
 
     Attributes:
@@ -158,7 +158,7 @@ class Decided(NamedTuple):
     verdict: str | None = None
 
 
-class Claim(NamedTuple):
+class OutboxClaim(NamedTuple):
     """A claim: the right to deliver the outputs of a group, for a limited time.
 
     Attributes:
@@ -174,12 +174,12 @@ class Claim(NamedTuple):
     group: str
     token: int
     attempts: int
-    outputs: Sequence[MadeOutput]
+    outputs: Sequence[OutputRecord]
     lapses: int = 0
     is_alone: bool = False
 
 
-class Outgoing(NamedTuple):
+class PendingDelivery(NamedTuple):
     """A group with undelivered outputs.
 
     Attributes:

@@ -3,14 +3,14 @@
 from inturn.store.protocols import Store
 
 
-class Rooms:
+class QueueCapacity:
     """The room that is left in the queues of a store, for messages that move there in one transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._left: dict[str, int | None] = {}
 
-    def take(self, name: str) -> bool:
+    def reserve(self, name: str) -> bool:
         """Take the room for one message in a queue; return whether there was any."""
         if name not in self._left:
             self._left[name] = self._store.room(self._store.queues[name])

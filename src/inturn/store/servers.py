@@ -50,7 +50,7 @@ class ServerStore(Protocol):
         """Return the figures of a pipeline; the cost grows with its groups that are not open, and its outbox."""
         ...
 
-    def written(self, now_ms: int) -> int:
+    def probe_write(self, now_ms: int) -> int:
         """Write the time, which shows that the database can be written; return the number of messages."""
         ...
 
@@ -58,11 +58,11 @@ class ServerStore(Protocol):
         """Return a number that changes whenever :meth:`keep` changes something."""
         ...
 
-    def facts(self, *, to_change: bool = False) -> dict[str, str]:
+    def values(self, *, to_change: bool = False) -> dict[str, str]:
         """Return all stored texts by name; ``to_change``: no other transaction changes them until this one ends."""
         ...
 
-    def keep(self, name: str, value: str | None) -> None:
+    def save_value(self, name: str, value: str | None) -> None:
         """Store a text under a name, replacing the old one; None: remove it."""
         ...
 

@@ -144,11 +144,11 @@ class SourceStore(Protocol):
         """
         ...
 
-    def troubles(self, source: str, now_ms: int) -> dict[str, str]:
+    def errors(self, source: str, now_ms: int) -> dict[str, str]:
         """Return the errors that living instances wait out, by instance."""
         ...
 
-    def leave(self, source: str, me: str) -> None:
+    def remove_instance(self, source: str, me: str) -> None:
         """Forget an instance."""
         ...
 
@@ -184,11 +184,11 @@ class SourceStore(Protocol):
         """Remove rejected records; return their number."""
         ...
 
-    def known(self, source: str, ids: Sequence[str]) -> dict[str, str]:
+    def known_ids(self, source: str, ids: Sequence[str]) -> dict[str, str]:
         """Return the ids that are known, each with the digest of its message."""
         ...
 
-    def remember(self, source: str, digests: Mapping[str, str]) -> None:
+    def save_ids(self, source: str, digests: Mapping[str, str]) -> None:
         """Keep new ids, each with the digest of its message, for ever."""
         ...
 
@@ -200,7 +200,7 @@ class SourceStore(Protocol):
         """Note that groups, with their positions, are in a partition from now on."""
         ...
 
-    def set_aside(self, source: str, moved: Sequence[MovedRecord], now_ms: int) -> None:
+    def save_moved(self, source: str, moved: Sequence[MovedRecord], now_ms: int) -> None:
         """Keep messages of groups that moved."""
         ...
 

@@ -77,7 +77,7 @@ class BackgroundLoop(ThreadLoop):
         self._drains: deque[threading.Event] = deque()
 
     @abstractmethod
-    def _round(self) -> bool:
+    def _iterate(self) -> bool:
         """Run one transaction, and pass new work to the threads; return whether no work is left."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class BackgroundLoop(ThreadLoop):
         """Wait until there is something to do."""
 
     @abstractmethod
-    def _taken(self) -> Sized:
+    def _running(self) -> Sized:
         """Return the work that runs or is about to, for the metrics."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class BackgroundLoop(ThreadLoop):
         if until_empty:
             self._drains.append(self._stopping)
         self._run()
-        self._tell()
+        self._notify()
 
     @override
     def stop_soon(self) -> None:
@@ -132,7 +132,7 @@ class BackgroundLoop(ThreadLoop):
             InputError: if it was not started, or was stopped.
         """
         if self._thread is None or not self._thread.is_alive():
-            self._tell()
+            self._notify()
             raise InputError(f"the {self._what} is not running: it was not started, or it was stopped")
 
     def _ended(self) -> None:
@@ -206,7 +206,7 @@ class BackgroundLoop(ThreadLoop):
             self._on_error(self._error)
 
     def _run(self) -> None:
-        self._report.begins(self._taken())
+        self._report.begins(self._running())
         for part in (self._loop, self._wind_up):
             try:
                 part()
@@ -219,7 +219,7 @@ class BackgroundLoop(ThreadLoop):
             drains = len(self._drains)
             self._news.clear()
             self._drained.clear()
-            if self._round() and drains:
+            if self._iterate() and drains:
                 for _ in range(drains):
                     self._drains.popleft().set()
             else:

@@ -16,13 +16,13 @@ from inturn.core.queue.messages import Content, Draft
 from inturn.core.texts import kept_error
 from inturn.core.values.path import value_at
 from inturn.queue import Queue, draft
-from inturn.store.commands import Ask, queue_of
-from inturn.store.protocols import PipelineKeeper
-from inturn.store.records import GroupUpdate, MadeOutput, PipelineInfo
+from inturn.store.commands import StoreCall, queue_of
+from inturn.store.protocols import QueueAndPipelineStore
+from inturn.store.records import GroupUpdate, OutputRecord, PipelineInfo
 
 
 @dataclass(frozen=True)
-class To:
+class ToQueue:
     """The queue that receives a pipeline's outputs, for ``deliver=``; a bare queue means ``To(queue)``.
 
     An output becomes a message: its body is the output as JSON, its deduplication id the effect id.
@@ -40,7 +40,7 @@ class To:
 
 def target_of(deliver: object) -> str | None:
     """Return the name of the queue that receives outputs; None: ``deliver`` is not a queue."""
-    to = deliver.queue if isinstance(deliver, To) else deliver
+    to = deliver.queue if isinstance(deliver, ToQueue) else deliver
     return to.name if isinstance(to, Queue) else to if isinstance(to, str) else None
 
 
@@ -59,7 +59,7 @@ class Chain:
         NoSuchQueue: if it does not exist.
     """
 
-    def __init__(self, to: To, source: Queue) -> None:
+    def __init__(self, to: ToQueue, source: Queue) -> None:
         if isinstance(to.queue, Queue):
             other = to.queue.writer
             if other is not source.writer and not source.writer.is_own(other.identity()):
@@ -67,7 +67,7 @@ class Chain:
                 raise InputError(msg + "impossible: pass a function that sends to it, with the effect id as dedup_id")
         self._to = to
         self.queue = to.queue.name if isinstance(to.queue, Queue) else to.queue
-        source.writer.run(Ask("", lambda store, _now_ms: queue_of(store, self.queue).number))
+        source.writer.run(StoreCall("", lambda store, _now_ms: queue_of(store, self.queue).number))
 
     def check(self, texts: Sequence[str]) -> None:
         """Check that each output, as JSON, can be sent as a message.
@@ -79,7 +79,7 @@ class Chain:
             self._message(text, "group", "effect id")
 
     def send(
-        self, store: PipelineKeeper, info: PipelineInfo, kept: Sequence[GroupUpdate], claims: int, now_ms: int
+        self, store: QueueAndPipelineStore, info: PipelineInfo, kept: Sequence[GroupUpdate], claims: int, now_ms: int
     ) -> tuple[list[GroupUpdate], int, int]:
         """Send outputs as far as there is room: those of the outbox, which are older, and then those of turns.
 
@@ -100,11 +100,11 @@ class Chain:
             NoSuchQueue: if the queue was deleted.
         """
         drained, is_full = self._drain(store, info, claims, now_ms) if claims else (0, False)
-        makers = [each.line.group for each in kept if each.outputs]
+        makers = [each.record.group for each in kept if each.outputs]
         if not makers:
             return list(kept), drained, drained
-        behind = {each.group for each in store.pipelines.outgoing(info.number, makers, len(makers))}
-        outputs = [output for each in kept if each.line.group not in behind for output in each.outputs]
+        behind = {each.group for each in store.pipelines.pending_deliveries(info.number, makers, len(makers))}
+        outputs = [output for each in kept if each.record.group not in behind for output in each.outputs]
         drafts = [] if is_full else [self._draft(each) for each in outputs]
         sent = self._put(store, drafts, now_ms)
         if is_full or (outputs and not sent):
@@ -115,7 +115,7 @@ class Chain:
         ]
         return left, drained, drained + sent
 
-    def _drain(self, store: PipelineKeeper, info: PipelineInfo, claims: int, now_ms: int) -> tuple[int, bool]:
+    def _drain(self, store: QueueAndPipelineStore, info: PipelineInfo, claims: int, now_ms: int) -> tuple[int, bool]:
         """Send outputs of the outbox, in order within a group; return their number, and whether the queue is full."""
         total, is_full = 0, False
         for claim in store.pipelines.claim(info, claims, limits.OUTBOX_OUTPUTS, now_ms, now_ms):
@@ -133,7 +133,7 @@ class Chain:
             total += sent
         return total, is_full
 
-    def _put(self, store: PipelineKeeper, drafts: Sequence[Draft], now_ms: int) -> int:
+    def _put(self, store: QueueAndPipelineStore, drafts: Sequence[Draft], now_ms: int) -> int:
         """Send the first of some messages, as many as there is room for, and return their number."""
         queue = queue_of(store, self.queue)
         room = store.room(queue) if drafts else 0
@@ -142,7 +142,7 @@ class Chain:
             store.send(queue, fitting, now_ms)
         return len(fitting)
 
-    def _draft(self, output: MadeOutput) -> Draft:
+    def _draft(self, output: OutputRecord) -> Draft:
         """Return the message of an output; it continues the trace of the turn that emitted the output."""
         return self._message(output.output, output.group, output.effect_id, output.trace)
 
@@ -171,8 +171,8 @@ def chain_of(deliver: object, source: Queue) -> Chain | None:
         InputError: if it is anything else, or a queue of another database.
         NoSuchQueue: if the queue does not exist.
     """
-    if isinstance(deliver, Queue | To):
-        return Chain(To(deliver) if isinstance(deliver, Queue) else deliver, source)
+    if isinstance(deliver, Queue | ToQueue):
+        return Chain(ToQueue(deliver) if isinstance(deliver, Queue) else deliver, source)
     if deliver is None or callable(deliver):
         return None
     raise InputError(f"deliver is {deliver!r}; expected a function, a queue, or inturn.To(queue, group=…)")

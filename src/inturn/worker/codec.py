@@ -33,7 +33,7 @@ _STATES = msgspec.msgpack.Encoder(enc_hook=fields_of)
 
 def place_of(line: Timeline, version: int = 1) -> bytes:
     """Encode a timeline, without its held messages, with the version of the pipeline."""
-    memory = (bytes(line.memory), line.beside) if line.beside else bytes(line.memory)
+    memory = (bytes(line.memory), line.external_ids) if line.external_ids else bytes(line.memory)
     return _ENCODER.encode(
         StoredPlace(line.epoch, line.reached, memory, line.skipped, line.parked, line.error, version, line.conflicts)
     )

@@ -12,7 +12,7 @@ from inturn.core.pipeline.dry_run import DryRun
 from inturn.core.pipeline.selection import DecisionDraft
 from inturn.results.inspection import DatabaseInspector, status_of
 from inturn.store.pipeline_store import PipelineStore
-from inturn.store.records import Decided, GroupRecord
+from inturn.store.records import GroupRecord, StoredDecision
 from inturn.worker.definition import check_definition
 from inturn.worker.group_task import GroupRunner, GroupTask
 
@@ -25,7 +25,7 @@ def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> 
     Args:
         pipeline: the pipeline, with the corrected handler.
         at: the stored pipeline.
-        draft: the decisions; see :meth:`inturn.core.pipeline.deciding.Decider.draft`.
+        draft: the decisions; see :meth:`inturn.core.pipeline.decision_service.Decider.draft`.
 
     Raises:
         StoreMismatch: if the database has another pipeline of this name, or ``at`` has another name.
@@ -44,18 +44,18 @@ def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> 
         now_us = at.now_ms() * 1000
         lines, pending = at.read(lambda kept, number, part=part: _stored(kept, number, part))  # type: ignore[misc]
         for each in part:
-            decided = Decided(each.name, each.group, msgspec.json.encode(each).decode())
+            decided = StoredDecision(each.name, each.group, msgspec.json.encode(each).decode())
             line = lines.get(each.group)
-            turn = GroupTask(each.group, decisions=[*pending.get(each.group, ()), decided], line=line, now_us=now_us)
+            turn = GroupTask(each.group, decisions=[*pending.get(each.group, ()), decided], record=line, now_us=now_us)
             yield _result(runner, turn, each)
 
 
 def _stored(
     kept: PipelineStore, number: int, decisions: Sequence[Decision]
-) -> tuple[dict[str, GroupRecord], dict[str, list[Decided]]]:
+) -> tuple[dict[str, GroupRecord], dict[str, list[StoredDecision]]]:
     """Return the records of groups, and earlier decisions about them that are not applied yet."""
     groups = [each.group for each in decisions]
-    lines = {line.group: line for line in kept.lines(number, groups)}
+    lines = {line.group: line for line in kept.records(number, groups)}
     if not kept.decisions(number, 1):  # the usual case
         return lines, {}
     return lines, {group: kept.decisions(number, limits.GROUPS_AT_ONCE, group) for group in groups}
@@ -63,8 +63,8 @@ def _stored(
 
 def _result(runner: GroupRunner, turn: GroupTask, decision: Decision) -> DryRun:
     result = runner.run(turn)
-    before = None if turn.line is None else status_of(turn.line)
-    after = None if result.kept is None else status_of(result.kept.line)
-    outputs = [msgspec.json.decode(each.output) for each in (result.kept.outputs if result.kept else ())]
+    before = None if turn.record is None else status_of(turn.record)
+    after = None if result.update is None else status_of(result.update.record)
+    outputs = [msgspec.json.decode(each.output) for each in (result.update.outputs if result.update else ())]
     void = result.verdicts[decision.name] or None
     return DryRun(decision.group, void, before, after, outputs, dict(result.journal.counts.rejected))

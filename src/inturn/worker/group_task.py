@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from inturn.core import limits
-from inturn.core.identity import Spot, TimelineEntry
+from inturn.core.identity import HeldKey, TimelineEntry
 from inturn.core.pipeline.decision import Decision, decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.journal import Journal
-from inturn.core.pipeline.results import Rejected
+from inturn.core.pipeline.results import RejectedMessage
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
 from inturn.core.queue.lapsed import why_spent
@@ -25,11 +25,11 @@ from inturn.core.queue.messages import Delivery
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
     AppliedMark,
-    Decided,
     GroupRecord,
     GroupUpdate,
     HeldMessage,
-    MadeOutput,
+    OutputRecord,
+    StoredDecision,
 )
 from inturn.worker import codec
 from inturn.worker.codec import MessageDecoder
@@ -49,9 +49,9 @@ class GroupResult:
         cause: the error of the handler that parked the group; None: there was none.
     """
 
-    kept: GroupUpdate | None
+    update: GroupUpdate | None
     journal: Journal
-    rejected: list[Rejected]
+    rejected: list[RejectedMessage]
     verdicts: dict[str, str]
     cause: BaseException | None = None
 
@@ -84,8 +84,8 @@ class GroupTask:
 
     group: str | None
     deliveries: list[Delivery] = field(default_factory=list)
-    decisions: list[Decided] = field(default_factory=list)
-    line: GroupRecord | None = None
+    decisions: list[StoredDecision] = field(default_factory=list)
+    record: GroupRecord | None = None
     now_us: int = 0
     until_ms: int | None = None
     is_alone: bool = False
@@ -93,7 +93,7 @@ class GroupTask:
     is_quiet: bool = False
     is_final: bool = False
     is_asleep: bool = False
-    begun: int = 0
+    begin_count: int = 0
     result: GroupResult | None = None
     error: BaseException | None = None
     is_given_up: bool = False
@@ -109,12 +109,12 @@ class GroupTask:
 
     def why_spent(self, retries: int) -> str:
         """Return why it is not tried again, after it may have killed so many processes; empty: it is tried again."""
-        if self.begun:
-            return why_spent(self.begun, retries, "begun")
+        if self.begin_count:
+            return why_spent(self.begin_count, retries, "begun")
         return why_spent(self.deliveries[0].attempts, retries)
 
 
-class LookUp(Protocol):
+class StoreReader(Protocol):
     """Reads data stored in addition to a group's record: calls a function with the groups and the pipeline's number."""
 
     def __call__(self, function: Callable[[PipelineStore, int], T]) -> T:
@@ -136,7 +136,7 @@ class GroupRunner:
     def __init__(
         self,
         pipeline: Pipeline,
-        look: LookUp,
+        look: StoreReader,
         sleep: Callable[[float], None],
         check: Callable[[Sequence[str]], None] | None = None,
         retried: Callable[[GroupTask, BaseException | None, float], None] = lambda _turn, _cause, _pause_s: None,
@@ -144,7 +144,7 @@ class GroupRunner:
         self.reader = MessageDecoder(pipeline)
         self._pipeline = pipeline
         self._states = codec.WorkerStateCodec(pipeline)
-        self._look = look
+        self._read_store = look
         self._sleep = sleep
         self._check = check
         self._retried = retried
@@ -158,16 +158,16 @@ class GroupRunner:
             GapError: if the wait for a gap has expired under ``then="fail"``.
             StateError: if a state cannot be stored.
         """
-        journal, rejected, verdicts = Journal(), list[Rejected](), dict[str, str]()
+        journal, rejected, verdicts = Journal(), list[RejectedMessage](), dict[str, str]()
         entries = self._entries(turn, journal, rejected)
-        if turn.group is None or (turn.line is None and not entries):
+        if turn.group is None or (turn.record is None and not entries):
             for each in turn.decisions:
                 verdicts[each.name] = f"no group {turn.group!r}"
             return GroupResult(None, journal, rejected, verdicts)
-        line = codec.timeline_of(self._pipeline, turn.line)
+        line = codec.timeline_of(self._pipeline, turn.record)
         is_whole = self._restore(turn, line, entries)
         stored = {key: (entry, entry.since_us) for key, entry in line.held.items()}
-        before = turn.line
+        before = turn.record
 
         def pause(seconds: float) -> None:
             self._retried(turn, fold.cause, seconds)
@@ -188,14 +188,14 @@ class GroupRunner:
             decision = msgspec.json.decode(each.decision, type=Decision)
             verdicts[each.name] = decide(group, decision, self.reader.remade, self.reader.held_content) or ""
         for entry in entries:
-            group.offer(entry)
+            group.process(entry)
         group.finish(final=turn.is_final, is_quiet=turn.is_quiet)
         for name, entry, reason, detail in journal.rejected:
-            rejected.append(Rejected(name, reason, detail, self.reader.text(entry)))
+            rejected.append(RejectedMessage(name, reason, detail, self.reader.text(entry)))
         now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
         held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
-        gone = [stored[key][0].spot for key in stored.keys() - now.keys()]
-        marks = [AppliedMark._make(each) for each in line.part()]
+        gone = [stored[key][0].key for key in stored.keys() - now.keys()]
+        marks = [AppliedMark._make(each) for each in line.take_external()]
         oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
         made = self._outputs(turn.group, journal)
         if turn.trace is not None:
@@ -203,10 +203,10 @@ class GroupRunner:
         state = fold.state.value if isinstance(fold.state, OldState) else fold.state
         newest_us = line.since_us() if is_whole else max((each.since_us for each in held), default=None)
         due_us = self._due_us(turn, line, oldest_us, newest_us)
-        kept = GroupUpdate(self._line(turn, group, oldest_us, due_us), held, gone, made, marks, state)
+        kept = GroupUpdate(self._record(turn, group, oldest_us, due_us), held, gone, made, marks, state)
         return GroupResult(kept, journal, rejected, verdicts, fold.cause if fold.error else None)
 
-    def _entries(self, turn: GroupTask, journal: Journal, rejected: list[Rejected]) -> list[TimelineEntry]:
+    def _entries(self, turn: GroupTask, journal: Journal, rejected: list[RejectedMessage]) -> list[TimelineEntry]:
         """Return the valid messages, in the order of the queue."""
         entries = []
         journal.counts.received = len(turn.deliveries)
@@ -219,17 +219,17 @@ class GroupRunner:
             body = delivery.entry.body
             text = body if isinstance(body, str) else body.decode(errors="replace")
             why = reading.why or f"its group is {reading.group!r}, not {turn.group!r}"
-            rejected.append(Rejected(reading.group, "invalid", why, text))
+            rejected.append(RejectedMessage(reading.group, "invalid", why, text))
         return entries
 
     def _restore(self, turn: GroupTask, line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
         """Load the held messages and marks that this turn can use; return whether those are all held messages."""
-        stored = turn.line
+        stored = turn.record
         if stored is None:
             return True
         group = stored.group
-        if unknown := line.unknown(entries):
-            line.remind(self._look(lambda kept, number: kept.marks(number, group, unknown)))
+        if unknown := line.external_marks(entries):
+            line.add_external(self._read_store(lambda kept, number: kept.marks(number, group, unknown)))
         if not stored.held:
             return True
         moves = line.may_release(entries)
@@ -239,7 +239,7 @@ class GroupRunner:
         # Of the messages that stay held, only copies of the new messages are looked up.
         turns = [entry.turn for entry in entries] if line.order.has_revisions and not is_whole else None
         ids = [entry.id or "" for entry in entries] if turns is None and not is_whole else None
-        found = self._look(lambda kept, number: kept.held(number, group, turns, ids))
+        found = self._read_store(lambda kept, number: kept.held(number, group, turns, ids))
         if moves and not is_whole:
             known = {each.spot for each in found}
             first = partial(self._held_from, group, len(entries))
@@ -248,28 +248,28 @@ class GroupRunner:
             line.restore(self.reader.again(each))
         return is_whole
 
-    def _held_from(self, group: str, expected: int, spot: Spot) -> Iterator[HeldMessage]:
+    def _held_from(self, group: str, expected: int, spot: HeldKey) -> Iterator[HeldMessage]:
         """Yield the held messages from a spot on, read in growing parts; ``expected`` sets the first size."""
         last, most = None, expected + 1
         while True:
             most = min(most, limits.HELD_AT_ONCE)
-            part = self._look(partial(_held_part, group, spot, most))
+            part = self._read_store(partial(_held_part, group, spot, most))
             yield from (each for each in part if each.spot != last)
             if len(part) < most:
                 return
             last = spot = part[-1].spot
             most *= 4
 
-    def _oldest_us(self, turn: GroupTask, line: Timeline, gone: Sequence[Spot], *, is_whole: bool) -> int | None:
+    def _oldest_us(self, turn: GroupTask, line: Timeline, gone: Sequence[HeldKey], *, is_whole: bool) -> int | None:
         """Return the start of the wait of the group's longest-waiting message, loaded or not."""
         since = [entry.since_us for entry in line.held.values() if entry.since_us is not None]
-        if not is_whole and turn.line is not None:
+        if not is_whole and turn.record is not None:
             if not gone:
-                since += [turn.line.oldest_us] if turn.line.oldest_us is not None else []
+                since += [turn.record.oldest_us] if turn.record.oldest_us is not None else []
             else:
                 left = set(gone)
-                name = turn.line.group
-                longest = self._look(lambda kept, number: kept.held_longest(number, name, len(left) + 1))
+                name = turn.record.group
+                longest = self._read_store(lambda kept, number: kept.held_longest(number, name, len(left) + 1))
                 since += [since_us for since_us, spot in longest if spot not in left]
         return min(since, default=None)
 
@@ -282,15 +282,15 @@ class GroupRunner:
             return oldest_us + wait_us
         # If not all held messages are loaded and none has arrived, the stored time is that of the newest one.
         # Otherwise a time before the right one is enough: all are loaded then.
-        stored_us = turn.line.due_us if turn.line is not None else None
+        stored_us = turn.record.due_us if turn.record is not None else None
         due_us = stored_us or oldest_us + wait_us if newest_us is None else newest_us + wait_us
         # It is due, but messages of the group are in the queue that this worker does not have.
         again_us = turn.now_us + round(limits.IDLE_AGAIN_S * 1e6)
         return due_us if due_us > turn.now_us or turn.deliveries else again_us
 
-    def _line(self, turn: GroupTask, group: Group, oldest_us: int | None, due_us: int | None) -> GroupRecord:
+    def _record(self, turn: GroupTask, group: Group, oldest_us: int | None, due_us: int | None) -> GroupRecord:
         """Return the group's new record."""
-        line, before = group.timeline, turn.line
+        line, before = group.timeline, turn.record
         added = len(line.held) - len(group.held_before)
         held = (before.held if before else 0) + added
         state = group.fold.state
@@ -312,10 +312,10 @@ class GroupRunner:
             self._check(texts)
         return texts
 
-    def _outputs(self, group: str, journal: Journal) -> list[MadeOutput]:
+    def _outputs(self, group: str, journal: Journal) -> list[OutputRecord]:
         """Return the outputs with their effect ids."""
         return [
-            MadeOutput(0, *row)
+            OutputRecord(0, *row)
             for _, entry, outputs in journal.outputs
             for row in self._pipeline.output_rows(group, entry, outputs)
         ]
@@ -323,8 +323,8 @@ class GroupRunner:
 
 def _held(reader: MessageDecoder, entry: TimelineEntry) -> HeldMessage:
     since_us = entry.since_us or 0
-    return HeldMessage(*entry.spot, since_us, entry.digest, reader.text(entry))
+    return HeldMessage(*entry.key, since_us, entry.digest, reader.text(entry))
 
 
-def _held_part(group: str, spot: Spot, most: int, kept: PipelineStore, number: int) -> list[HeldMessage]:
+def _held_part(group: str, spot: HeldKey, most: int, kept: PipelineStore, number: int) -> list[HeldMessage]:
     return kept.held_from(number, group, spot, most)

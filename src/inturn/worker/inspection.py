@@ -17,7 +17,7 @@ from inturn.worker.unit_of_work import UnitOfWork
 from inturn.worker.work_items import Overtaken, WorkRequest
 
 
-def look(path: str, name: str) -> DatabaseInspector:
+def open_inspector(path: str, name: str) -> DatabaseInspector:
     """Open ``shop.db#ledger`` for inspection; the database is closed with it.
 
     Raises:
@@ -31,38 +31,42 @@ def look(path: str, name: str) -> DatabaseInspector:
         raise
 
 
-def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = lambda _count: None) -> None:
+def apply_decisions(
+    pipeline: Pipeline, inspector: Inspector, on_progress: Callable[[int], None] = lambda _count: None
+) -> None:
     """Apply pending decisions and end expired waits as a worker does, without receiving messages.
 
     Args:
         pipeline: the pipeline.
-        at: the stored pipeline.
-        advance: called repeatedly with the number of decisions applied since the last call.
+        inspector: the stored pipeline.
+        on_progress: called repeatedly with the number of decisions applied since the last call.
 
     Raises:
-        StoreMismatch: if the database has another pipeline of this name, or ``at`` has another name.
+        StoreMismatch: if the database has another pipeline of this name, or ``inspector`` has another name.
         HandlerError: if a handler that has not applied a message yet returned something that is not (state, outputs).
     """
-    assert isinstance(at, DatabaseInspector)  # noqa: S101 - that is how it is called
-    if pipeline.name != (stored := at.info().name):
+    assert isinstance(inspector, DatabaseInspector)  # noqa: S101 - that is how it is called
+    if pipeline.name != (stored := inspector.info().name):
         raise StoreMismatch(f"the pipeline is {pipeline.name!r}; expected the stored pipeline {stored!r}")
-    unit = UnitOfWork(pipeline, None, at.db.writer, MessageDecoder(pipeline))
-    runner = GroupRunner(pipeline, unit.look, time.sleep)
+    unit = UnitOfWork(pipeline, None, inspector.db.writer, MessageDecoder(pipeline))
+    runner = GroupRunner(pipeline, unit.read, time.sleep)
     while True:
         found = unit.run(WorkRequest())
         turns: dict[str, GroupTask] = {}
         for group, begun in found.begun.items():
-            turns[group] = GroupTask(group, line=found.lines.get(group), now_us=found.now_ms * 1000, begun=begun)
+            turns[group] = GroupTask(
+                group, record=found.records.get(group), now_us=found.now_ms * 1000, begin_count=begun
+            )
             turns[group].is_alone = found.is_alone
         if not turns:
             return
         for each in found.decisions:
             turns[each.group].decisions.append(each)
         tasks = list(turns.values())
-        with _given_back(unit, tasks):
+        with _nacked_on_error(unit, tasks):
             _run(runner, unit, tasks)
-        done = _kept(unit, tasks)
-        advance(sum(len(turn.decisions) for turn in done))
+        done = _save(unit, tasks)
+        on_progress(sum(len(turn.decisions) for turn in done))
 
 
 def _run(runner: GroupRunner, unit: UnitOfWork, turns: list[GroupTask]) -> None:
@@ -70,8 +74,8 @@ def _run(runner: GroupRunner, unit: UnitOfWork, turns: list[GroupTask]) -> None:
     extended_s = time.monotonic()
     for turn in turns:
         turn.result = runner.run(turn)
-        if time.monotonic() - extended_s > limits.TURN_LEASE_S / 3:
-            unit.run(WorkRequest(prolong=turns, is_taking=False))
+        if time.monotonic() - extended_s > limits.TASK_LEASE_S / 3:
+            unit.run(WorkRequest(extended=turns, is_receiving=False))
             extended_s = time.monotonic()
     journals = [turn.result.journal for turn in turns if turn.result]
     wrong = next((each.wrong for each in journals if each.wrong is not None), None)
@@ -79,22 +83,22 @@ def _run(runner: GroupRunner, unit: UnitOfWork, turns: list[GroupTask]) -> None:
 
 
 @contextmanager
-def _given_back(unit: UnitOfWork, turns: list[GroupTask]) -> Iterator[None]:
+def _nacked_on_error(unit: UnitOfWork, turns: list[GroupTask]) -> Iterator[None]:
     """Release the leases of the turns if the block raises."""
     try:
         yield
     except BaseException:
         with suppress(InturnError):  # the leases expire anyway
-            unit.run(WorkRequest(back=turns, is_taking=False))
+            unit.run(WorkRequest(nacked=turns, is_receiving=False))
         raise
 
 
-def _kept(unit: UnitOfWork, turns: list[GroupTask]) -> list[GroupTask]:
+def _save(unit: UnitOfWork, turns: list[GroupTask]) -> list[GroupTask]:
     """Store the results of turns; return the turns whose groups no worker has changed. The others are found again."""
     back: list[GroupTask] = []
     while True:
         try:
-            unit.run(WorkRequest(done=turns, back=back, is_taking=False))
+            unit.run(WorkRequest(done=turns, nacked=back, is_receiving=False))
         except Overtaken as overtaken:
             back += [turn for turn in turns if turn.group in overtaken.groups]
             turns = [turn for turn in turns if turn.group not in overtaken.groups]

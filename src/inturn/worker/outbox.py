@@ -15,11 +15,11 @@ from inturn.core.pipeline.policies import Retry
 from inturn.core.queue.lapsed import why_spent
 from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach
-from inturn.store.records import MadeOutput
+from inturn.store.records import OutputRecord
 from inturn.telemetry import observer
 from inturn.worker.event_loop import EventLoop
 from inturn.worker.thread_pool import ThreadPool
-from inturn.worker.work_items import Sending
+from inturn.worker.work_items import DeliveryAttempt
 
 Deliver = Callable[[Any, str], Any]
 """A plain or async function of an output, as JSON values, and its effect id.
@@ -47,22 +47,27 @@ class Outbox:
     """
 
     def __init__(
-        self, deliver: Deliver, retry: Retry, concurrency: int, over: Callable[[Sending], None], pipeline: str = ""
+        self,
+        deliver: Deliver,
+        retry: Retry,
+        concurrency: int,
+        over: Callable[[DeliveryAttempt], None],
+        pipeline: str = "",
     ) -> None:
         refuse_generator("deliver", deliver)
         self._deliver, self._pipeline = deliver, pipeline
         pauses_s = Retry(max(retry.times, 1), retry.backoff).pauses_s()
         self._pauses_s = [max(pause_s, limits.DELIVER_PAUSE_S) for pause_s in pauses_s]
         self._over = over
-        self._pool: ThreadPool[Sending] = ThreadPool(concurrency, self._send, "inturn-deliver")
+        self._pool: ThreadPool[DeliveryAttempt] = ThreadPool(concurrency, self._send, "inturn-deliver")
         self._stopping = threading.Event()
         self._loop = EventLoop("inturn-deliver-loop")
 
-    def put(self, sending: Sending) -> None:
+    def put(self, sending: DeliveryAttempt) -> None:
         """Queue a claim for delivery."""
         self._pool.put(sending)
 
-    def stop(self) -> list[Sending]:
+    def stop(self) -> list[DeliveryAttempt]:
         """Start no other output; return the claims that have not begun."""
         self._stopping.set()
         return self._pool.stop()
@@ -71,7 +76,7 @@ class Outbox:
         """Stop the event loop, once nothing is being delivered."""
         self._loop.close()
 
-    def _send(self, sending: Sending) -> None:
+    def _send(self, sending: DeliveryAttempt) -> None:
         try:
             if why := why_spent(sending.claim.lapses + 1, 0, "begun"):
                 raise DeliveryRefused(why)  # noqa: TRY301 - it is reported like an error of the user's function
@@ -93,7 +98,7 @@ class Outbox:
             sending.pause_s = max(pause_s, min(asked_s, limits.DELIVER_RETRY_AFTER_S))
         self._over(sending)
 
-    def _timed(self, output: MadeOutput, sending: Sending) -> None:
+    def _timed(self, output: OutputRecord, sending: DeliveryAttempt) -> None:
         """Deliver an output and measure the duration."""
         began_s = time.perf_counter()
         try:

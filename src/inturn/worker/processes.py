@@ -40,12 +40,12 @@ class ProcessGroup:
         number: the number of processes.
     """
 
-    def __init__(self, run: Callable[[Any, "Uplink"], None], argument: Any, number: int) -> None:
+    def __init__(self, run: Callable[[Any, "StatusPipe"], None], argument: Any, number: int) -> None:
         self._run, self._argument, self._number = run, argument, number
         self._context = multiprocessing.get_context("spawn")
         self._processes: dict[int, _Process] = {}
-        self._told: dict[int, dict[str, Any]] = {}
-        self._before: dict[str, Any] = {}  # the sums of the last statuses of killed processes
+        self._statuses: dict[int, dict[str, Any]] = {}
+        self._ended_sums: dict[str, Any] = {}  # the sums of the last statuses of killed processes
         self._measured: list[dict[str, Any]] = []  # by them, summed
         self._stopping = threading.Event()
         self._lock = threading.Lock()  # a process is started, or a stop is sent
@@ -62,7 +62,7 @@ class ProcessGroup:
         while self._processes:
             places = {each.pipe: at for at, each in self._processes.items()}
             for pipe in wait(list(places), timeout=limits.WORKER_LOOK_S):
-                said = self._hear(places[pipe])  # type: ignore[index]
+                said = self._receive_status(places[pipe])  # type: ignore[index]
                 failure = failure or said
             if failure:
                 self.stop_soon()
@@ -80,14 +80,14 @@ class ProcessGroup:
 
     def status(self) -> dict[str, Any]:
         """Return whether all processes are ready, and the sums of their workers' counts, as JSON values."""
-        told = dict(self._told)
+        told = dict(self._statuses)
         ready = [bool(each.get("ready")) for each in told.values()]
-        sums = _summed(self._before, *told.values())
+        sums = _summed(self._ended_sums, *told.values())
         return {"ready": sum(ready) == self._number, "processes": sum(ready), **sums}
 
     def measured(self) -> list[dict[str, Any]]:
         """Return the sums of the measurements of the workers of all processes, including ended ones."""
-        alive = [each for told in [*self._told.values()] for each in told.get("measures", ())]
+        alive = [each for told in [*self._statuses.values()] for each in told.get("measures", ())]
         return measures.summed([*self._measured, *alive])
 
     def _start(self, at: int) -> None:
@@ -100,13 +100,13 @@ class ProcessGroup:
             theirs.close()
             self._processes[at] = _Process(process, ours)
 
-    def _hear(self, at: int) -> str:
+    def _receive_status(self, at: int) -> str:
         """Receive a status of a process; return why it failed, empty if it did not."""
         try:
             told = self._processes[at].pipe.recv()
         except (EOFError, OSError):  # it has ended
             return self._ended(at)
-        self._told[at] = told
+        self._statuses[at] = told
         return str(told.get("failed", ""))
 
     def _ended(self, at: int) -> str:
@@ -114,7 +114,7 @@ class ProcessGroup:
             one = self._processes.pop(at)
         one.process.join()
         one.pipe.close()
-        told = self._told.setdefault(at, {})
+        told = self._statuses.setdefault(at, {})
         told["ready"] = False
         code = one.process.exitcode
         if code and code > 0:
@@ -123,8 +123,8 @@ class ProcessGroup:
             return ""
         how = f"was killed by signal {-code}" if code else "ended without being stopped"
         _log.warning("a worker process %s; it is started again", how)
-        last = self._told.pop(at)
-        self._before = _summed(self._before, last)
+        last = self._statuses.pop(at)
+        self._ended_sums = _summed(self._ended_sums, last)
         self._measured = measures.summed([*self._measured, *measures.with_zero_gauges(last.get("measures", ()))])
         if not self._stopping.wait(limits.WORKER_RESTART_S):
             self._start(at)
@@ -142,7 +142,7 @@ def _summed(*told: dict[str, Any]) -> dict[str, Any]:
     return {"workers": list(sums.values())}
 
 
-class Uplink:
+class StatusPipe:
     """A process's connection to its parent."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -153,7 +153,7 @@ class Uplink:
         """Report the status every second, and call ``stop`` when the parent requests it or has ended; in threads."""
 
         def report() -> None:
-            while self.tell(status()):
+            while self.send(status()):
                 time.sleep(_STATUS_S)
 
         def listen() -> None:
@@ -164,7 +164,7 @@ class Uplink:
         for target in (report, listen):
             threading.Thread(target=target, daemon=True).start()
 
-    def tell(self, status: dict[str, Any]) -> bool:
+    def send(self, status: dict[str, Any]) -> bool:
         """Report a status; return False if the parent has ended."""
         with self._lock:
             try:
@@ -174,10 +174,10 @@ class Uplink:
         return True
 
 
-def _begin(run: Callable[[Any, Uplink], None], argument: Any, pipe: Connection) -> None:
-    uplink = Uplink(pipe)
+def _begin(run: Callable[[Any, StatusPipe], None], argument: Any, pipe: Connection) -> None:
+    uplink = StatusPipe(pipe)
     try:
         run(argument, uplink)
     except InturnError as error:
-        uplink.tell({"ready": False, "failed": f"{type(error).__name__}: {error}"})
+        uplink.send({"ready": False, "failed": f"{type(error).__name__}: {error}"})
         raise SystemExit(1) from None

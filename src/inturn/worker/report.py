@@ -10,7 +10,7 @@ from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
 from inturn.worker.background import LoopReport
 from inturn.worker.group_task import GroupResult, GroupTask
-from inturn.worker.work_items import Sending, Work
+from inturn.worker.work_items import DeliveryAttempt, WorkResult
 
 _LOG = EventLogger("worker")
 _OUTBOX = EventLogger("outbox")
@@ -49,7 +49,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         finally:
             turn.took_s = time.perf_counter() - began_s
 
-    def received(self, found: Work) -> None:
+    def received(self, found: WorkResult) -> None:
         """Report the messages that a transaction has received."""
         if observer.active is not None:
             attributes = [each.entry.attributes for _, each in found.deliveries]
@@ -66,7 +66,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         said = None if cause is None else text_of(cause)
         _LOG.info("retry", self._pipeline, text, payload=said, pipeline=self._pipeline, **more)
 
-    def kept(self, turns: Iterable[GroupTask], sent: Iterable[Sending], chained: int) -> None:
+    def stored(self, turns: Iterable[GroupTask], sent: Iterable[DeliveryAttempt], chained: int) -> None:
         """Report the turns and the deliveries of a committed transaction, and the outputs that became messages."""
         if chained and observer.active is not None:
             observer.active.forwarded(self._to, chained)
@@ -76,7 +76,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
                 self._measures.task_messages.add(len(turn.deliveries))
                 self._measures.retries += turn.retries
             if turn.result is not None:
-                self._tell(turn, turn.result)
+                self._log_status(turn, turn.result)
         for sending in sent:
             if measures.is_on:
                 for seconds in sending.took_s[: sending.count]:
@@ -84,12 +84,12 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
                 for seconds in sending.took_s[sending.count :]:
                     self._measures.deliver_seconds["error"].add(seconds)
             if sending.error is not None:
-                self._failed(sending, sending.error)
+                self._log_failed(sending, sending.error)
 
-    def _tell(self, turn: GroupTask, result: GroupResult) -> None:
+    def _log_status(self, turn: GroupTask, result: GroupResult) -> None:
         """Log a change of a group's status, and its rejected messages."""
-        before = Status.OPEN if turn.line is None else turn.line.status
-        now = before if result.kept is None else result.kept.line.status
+        before = Status.OPEN if turn.record is None else turn.record.status
+        now = before if result.update is None else result.update.record.status
         about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group}
         if now != before and now not in _RUNNING:
             error = "none" if result.cause is None else type(result.cause).__name__
@@ -105,7 +105,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
             payload = f"{each.detail}: {each.message}"
             _LOG.warning(event, self._pipeline, text, payload=payload, reason=each.reason, **about)
 
-    def _failed(self, sending: Sending, error: str) -> None:
+    def _log_failed(self, sending: DeliveryAttempt, error: str) -> None:
         """Log that a delivery failed; as a warning once the pauses have their final length."""
         text = "an output of group %(group)r of %(pipeline)r was not delivered, attempt %(attempts)s: %(error)s; "
         claim = sending.claim
@@ -124,7 +124,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         else:
             _OUTBOX.info("retry", self._pipeline, f"{text}retry in %(pause_s)s s", payload=error, **about)
 
-    def lost(self, turns: Sequence[GroupTask]) -> None:
+    def lost_leases(self, turns: Sequence[GroupTask]) -> None:
         """Report turns whose results were discarded because their leases had expired."""
         self._measures.lost_leases += len(turns)
         for turn in turns:

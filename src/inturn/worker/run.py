@@ -10,7 +10,7 @@ from inturn.core.pipeline.policies import Retry
 from inturn.core.pipeline.replay import check_final
 from inturn.queue import Queue
 from inturn.serving.signals import stop_on_signals
-from inturn.worker.chain import To
+from inturn.worker.chain import ToQueue
 from inturn.worker.outbox import DELIVER_RETRY, Deliver
 from inturn.worker.worker import Worker
 
@@ -20,7 +20,7 @@ def work(
     queue: Queue,
     *,
     concurrency: int = limits.WORKER_CONCURRENCY,
-    deliver: Deliver | Queue | To | None = None,
+    deliver: Deliver | Queue | ToQueue | None = None,
     retry: Retry = DELIVER_RETRY,
     until: Literal["stopped", "empty"] = "stopped",
     final: bool = False,

@@ -14,7 +14,7 @@ from inturn.core.pipeline.journal import Counts
 from inturn.queue import Queue
 from inturn.telemetry import measures
 from inturn.worker.background import BackgroundLoop
-from inturn.worker.chain import To, target_of
+from inturn.worker.chain import ToQueue, target_of
 from inturn.worker.outbox import Deliver
 from inturn.worker.worker import Worker
 
@@ -24,7 +24,7 @@ class Job(NamedTuple):
 
     pipeline: Pipeline
     queue: Queue
-    deliver: Deliver | Queue | To | None = None
+    deliver: Deliver | Queue | ToQueue | None = None
     concurrency: int = limits.WORKER_CONCURRENCY
     database: str = ""
 
@@ -159,7 +159,7 @@ class Service(LoopService):
         return found
 
 
-def told(service: LoopService) -> dict[str, Any]:
+def status_of(service: LoopService) -> dict[str, Any]:
     """Return the status of a service, and the measurements of its process, as its parent needs them."""
     return service.status() | {"measures": measures.workers(), "is_done": service.is_done}
 

@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeAlias
 
 from inturn.core import limits
 from inturn.worker.group_task import GroupTask
-from inturn.worker.work_items import Sending
+from inturn.worker.work_items import DeliveryAttempt
 
-Work: TypeAlias = GroupTask | Sending
+Work: TypeAlias = GroupTask | DeliveryAttempt
 
 
-class Company(NamedTuple):
+class RecentWork(NamedTuple):
     """The present work that is recent enough to be the cause if the process is killed.
 
     Attributes:
@@ -27,10 +27,10 @@ class Company(NamedTuple):
     """
 
     turns: list[GroupTask]
-    sendings: list[Sending]
+    sendings: list[DeliveryAttempt]
 
     @classmethod
-    def of(cls, turns: Iterable[GroupTask], sendings: Iterable[Sending]) -> "Company":
+    def of(cls, turns: Iterable[GroupTask], sendings: Iterable[DeliveryAttempt]) -> "RecentWork":
         """Return the recent ones of these turns and deliveries."""
         since_s = time.monotonic() - limits.ALONE_S
         return cls(
@@ -54,7 +54,7 @@ class Company(NamedTuple):
         return bool(self.turns) or self.delivers_alone
 
 
-class Threads:
+class WorkStarter:
     """The path to the threads, on which work that is to run alone waits.
 
     Args:
@@ -76,12 +76,12 @@ class Threads:
         else:
             self._begin(work)
 
-    def begin(self, company: Company) -> None:
+    def begin(self, company: RecentWork) -> None:
         """Begin the first waiting work if it would run alone; turns that wait for another attempt do not count."""
         first = self.waiting[0]
         turns = [turn for turn in company.turns if turn not in self.waiting and not turn.is_asleep]
         sendings = [sending for sending in company.sendings if sending not in self.waiting]
-        if isinstance(first, Sending):
+        if isinstance(first, DeliveryAttempt):
             is_free = not sendings
         else:
             is_free = not turns and not any(sending.is_alone for sending in sendings)

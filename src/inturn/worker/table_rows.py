@@ -12,7 +12,7 @@ import msgspec
 from inturn.core.errors import InturnError
 from inturn.database import open as open_database
 from inturn.queue import Queue
-from inturn.store.protocols import PipelineKeeper, SqlStore
+from inturn.store.protocols import QueueAndPipelineStore, SqlStore
 from inturn.store.records import GroupUpdate, PipelineInfo
 
 
@@ -39,20 +39,20 @@ class TableRows:
     def __init__(self, delivery: RowDelivery) -> None:
         self._delivery = delivery
 
-    def write(self, store: PipelineKeeper, info: PipelineInfo, kept: Sequence[GroupUpdate]) -> list[GroupUpdate]:
+    def write(self, store: QueueAndPipelineStore, info: PipelineInfo, kept: Sequence[GroupUpdate]) -> list[GroupUpdate]:
         """Write the outputs of turns; return the updates with those outputs that go to the outbox."""
-        makers = [each.line.group for each in kept if each.outputs]
+        makers = [each.record.group for each in kept if each.outputs]
         if not makers:
             return list(kept)
-        behind = {each.group for each in store.pipelines.outgoing(info.number, makers, len(makers))}
-        free = [each for each in kept if each.outputs and each.line.group not in behind]
+        behind = {each.group for each in store.pipelines.pending_deliveries(info.number, makers, len(makers))}
+        free = [each for each in kept if each.outputs and each.record.group not in behind]
         if self._is_written(store, free):
-            written = {each.line.group for each in free}
+            written = {each.record.group for each in free}
         else:  # one group at a time, so that the others are not held up
-            written = {each.line.group for each in free if self._is_written(store, [each])}
-        return [each._replace(outputs=[]) if each.line.group in written else each for each in kept]
+            written = {each.record.group for each in free if self._is_written(store, [each])}
+        return [each._replace(outputs=[]) if each.record.group in written else each for each in kept]
 
-    def _is_written(self, store: PipelineKeeper, updates: Sequence[GroupUpdate]) -> bool:
+    def _is_written(self, store: QueueAndPipelineStore, updates: Sequence[GroupUpdate]) -> bool:
         rows = [
             self._delivery.row(msgspec.json.decode(output.output), output.effect_id)
             for each in updates

@@ -14,7 +14,7 @@ from inturn.core import limits
 T = TypeVar("T")
 
 
-class Stopped(BaseException):
+class PoolStopped(BaseException):
     """Raised within a sleep when the pool is stopped; a BaseException, so that handlers do not catch it by accident."""
 
 
@@ -74,7 +74,7 @@ class ThreadPool(Generic[T]):
             with self._mutex:
                 self._asleep -= 1
         if is_stopped:
-            raise Stopped
+            raise PoolStopped
 
     def stop(self) -> list[T]:
         """Start no more items; return those that have not begun."""
@@ -102,7 +102,7 @@ class ThreadPool(Generic[T]):
                 self._run(item)
 
 
-class Pace:
+class Throughput:
     """Measurement of a worker's throughput, and so of how many messages to receive ahead.
 
     Args:

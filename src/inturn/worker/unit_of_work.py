@@ -16,9 +16,9 @@ from inturn.core.pipeline.handler import fingerprint
 from inturn.core.pipeline.timeline import Status
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.results.stored_place import counts_of
-from inturn.store.commands import Ask, Read, queue_of
+from inturn.store.commands import Read, StoreCall, queue_of
 from inturn.store.pipeline_store import PipelineStore
-from inturn.store.protocols import PipelineKeeper, Store
+from inturn.store.protocols import QueueAndPipelineStore, Store
 from inturn.store.records import GroupUpdate, PipelineInfo
 from inturn.store.writer.group_commit import Writer
 from inturn.worker.chain import Chain
@@ -26,11 +26,11 @@ from inturn.worker.codec import MessageDecoder
 from inturn.worker.definition import check_definition, definition_of
 from inturn.worker.group_task import GroupResult, GroupTask
 from inturn.worker.table_rows import TableRows
-from inturn.worker.work_items import LeaseLost, Overtaken, Unsent, Work, WorkRequest, has_applied
+from inturn.worker.work_items import ChainRefused, LeaseLost, Overtaken, WorkRequest, WorkResult, has_applied
 
 T = TypeVar("T")
 
-TURN_LEASE_MS: Final = round(limits.TURN_LEASE_S * 1000)
+TURN_LEASE_MS: Final = round(limits.TASK_LEASE_S * 1000)
 _DONE: Final = SettleResult.DONE  # before Python 3.12 each access to an enum member takes 0.15 µs
 
 
@@ -71,13 +71,13 @@ class UnitOfWork:
             str, tuple[int, int]
         ] = {}  # idle groups: when they are looked at again, and their waits' end
         self._final_after = ""  # the group after which the next ones are that wait for a later message
-        self.lease_ms: int = writer.run(Ask(queue or "", self._open))
+        self.lease_ms: int = writer.run(StoreCall(queue or "", self._open))
 
     def lease_of(self, turn: GroupTask) -> int:
         """Return the length of the shortest lease of a turn, in milliseconds."""
-        return min(self.lease_ms, TURN_LEASE_MS) if turn.begun else self.lease_ms
+        return min(self.lease_ms, TURN_LEASE_MS) if turn.begin_count else self.lease_ms
 
-    def run(self, request: WorkRequest) -> Work:
+    def run(self, request: WorkRequest) -> WorkResult:
         """Run one transaction.
 
         Raises:
@@ -86,24 +86,24 @@ class UnitOfWork:
             Unsent: if the queue of the chain is full or was deleted; nothing is changed then.
         """
         found = self._writer.run(
-            Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, request))
+            StoreCall(self._queue or "", lambda store, now_ms: self._run(_pipeline_store(store), now_ms, request))
         )
         self.is_proved = self.is_proved or any(map(has_applied, request.done))
         self._final_after = found.final_after
         return found
 
-    def look(self, function: Callable[[PipelineStore, int], T]) -> T:
+    def read(self, function: Callable[[PipelineStore, int], T]) -> T:
         """Read in a separate transaction: call a function with the stored groups and the pipeline's number."""
 
         def look(store: Store, _now_ms: int) -> T:
-            keeper = _keeper(store)
+            keeper = _pipeline_store(store)
             return function(keeper.pipelines, self._info(keeper).number)
 
         return self._writer.run(Read("", look))
 
     def _open(self, store: Store, _now_ms: int) -> int:
         lease_ms = queue_of(store, self._queue).settings.visibility_ms if self._queue is not None else 0
-        pipelines = _keeper(store).pipelines
+        pipelines = _pipeline_store(store).pipelines
         info = pipelines.info(self._pipeline.name) or PipelineInfo(0, self._pipeline.name)
         if info.number:
             check_definition(self._pipeline, info)
@@ -118,36 +118,40 @@ class UnitOfWork:
                 pipelines.set_due(info.number, self._pipeline.wait_us)
         return max(lease_ms, limits.WORKER_LEASE_MS)
 
-    def _info(self, store: PipelineKeeper) -> PipelineInfo:
+    def _info(self, store: QueueAndPipelineStore) -> PipelineInfo:
         info = store.pipelines.info(self._pipeline.name)
         assert info is not None  # noqa: S101 - created when this object was opened, and never removed
         return info
 
-    def _do(self, store: PipelineKeeper, now_ms: int, request: WorkRequest) -> Work:
+    def _run(self, store: QueueAndPipelineStore, now_ms: int, request: WorkRequest) -> WorkResult:
         info = self._info(store)
-        found = Work(now_ms, final_after=self._final_after)
+        found = WorkResult(now_ms, final_after=self._final_after)
         self._settle(store, info, request, found)
-        for sending in request.sent:
+        for sending in request.finished_deliveries:
             pause_ms = round(sending.pause_s * 1000)
             until_ms = limits.DELIVERY_REFUSED_MS if sending.is_refused else now_ms + pause_ms
             store.pipelines.delivered(info.number, sending.claim, sending.count, until_ms, sending.error)
         lease_ms = round(limits.OUTBOX_LEASE_S * 1000)
-        if request.renew:
-            store.pipelines.renew(info.number, [each.claim for each in request.renew], now_ms + lease_ms)
-        if request.is_taking:
-            self._take(store, info, request, found)
-        if request.claims and self._chain is None and not found.is_alone:
-            found.claims = store.pipelines.claim(info, request.claims, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms)
+        if request.renewed_claims:
+            store.pipelines.renew(info.number, [each.claim for each in request.renewed_claims], now_ms + lease_ms)
+        if request.is_receiving:
+            self._receive(store, info, request, found)
+        if request.claim_limit and self._chain is None and not found.is_alone:
+            found.claims = store.pipelines.claim(
+                info, request.claim_limit, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms
+            )
         found.depth = queue_of(store, self._queue).depth if self._queue is not None else 0
         found.is_unsent = request.asks_unsent and store.pipelines.has_unsent(info.number)
         return found
 
-    def _settle(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
+    def _settle(
+        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, found: WorkResult
+    ) -> None:
         """Store the results of turns and acknowledge their messages: all of the turns, or none."""
         asked = [
             *((turn, SettleAction.ACK) for turn in request.done),
-            *((turn, SettleAction.NACK) for turn in request.back),  # not begun, or tried again
-            *((turn, SettleAction.EXTEND) for turn in request.prolong),
+            *((turn, SettleAction.NACK) for turn in request.nacked),  # not begun, or tried again
+            *((turn, SettleAction.EXTEND) for turn in request.extended),
         ]
         changes = [change for turn, act in asked for change in self._changes(turn, act)]
         if changes and self._queue is not None:
@@ -159,28 +163,28 @@ class UnitOfWork:
                 if lost:
                     raise LeaseLost(lost)
                 found.lost = list(dict.fromkeys(turn for turn, act in failed if act is SettleAction.EXTEND))
-        begun = {turn.group or "": turn.begun - 1 for turn in request.back if turn.begun}
-        store.pipelines.begin(info.number, {**begun, **request.unbegun}, found.now_ms)
-        begun = {turn.group or "": turn.begun for turn in request.prolong if turn.begun}
-        store.pipelines.begin(info.number, begun, found.now_ms + TURN_LEASE_MS)
+        begun = {turn.group or "": turn.begin_count - 1 for turn in request.nacked if turn.begin_count}
+        store.pipelines.save_begun(info.number, {**begun, **request.undone_begins}, found.now_ms)
+        begun = {turn.group or "": turn.begin_count for turn in request.extended if turn.begin_count}
+        store.pipelines.save_begun(info.number, begun, found.now_ms + TURN_LEASE_MS)
         results = [turn.result for turn in request.done if turn.result is not None]
-        kept = [result.kept for result in results if result.kept is not None]
+        kept = [result.update for result in results if result.update is not None]
         if self._chain is not None:
             try:
-                sent = self._chain.send(store, info, kept, request.claims, found.now_ms)
-                kept, found.drained, found.chained = sent
+                sent = self._chain.send(store, info, kept, request.claim_limit, found.now_ms)
+                kept, found.drained_count, found.chained_count = sent
             except (QueueFull, NoSuchQueue) as error:
                 makers = [
-                    turn for turn in request.done if turn.result and turn.result.kept and turn.result.kept.outputs
+                    turn for turn in request.done if turn.result and turn.result.update and turn.result.update.outputs
                 ]
-                raise Unsent(makers, error) from error
+                raise ChainRefused(makers, error) from error
         if self._rows is not None:
             kept = self._rows.write(store, info, kept)
         if results:
-            self._keep(store, info, results, kept, found)
+            self._save(store, info, results, kept, found)
             # The records are locked by now.
-            over = {turn.group or "": 0 for turn in request.done if turn.begun}
-            store.pipelines.begin(info.number, over, found.now_ms)
+            over = {turn.group or "": 0 for turn in request.done if turn.begin_count}
+            store.pipelines.save_begun(info.number, over, found.now_ms)
 
     def _changes(self, turn: GroupTask, act: SettleAction) -> list[Settlement]:
         """Return the change of each message of a turn."""
@@ -192,13 +196,13 @@ class UnitOfWork:
         ms = self.lease_ms if act is SettleAction.EXTEND else 0
         return [Settlement(each.entry.sequence_number, each.token, act, ms) for each in turn.deliveries]
 
-    def _keep(
+    def _save(
         self,
-        store: PipelineKeeper,
+        store: QueueAndPipelineStore,
         info: PipelineInfo,
         results: Sequence[GroupResult],
         kept: list[GroupUpdate],
-        found: Work,
+        found: WorkResult,
     ) -> None:
         """Store the groups and the counts of turns, and the results of their decisions."""
         if not self.is_proved and any(result.journal.counts.applied for result in results):
@@ -209,32 +213,34 @@ class UnitOfWork:
             counts.add(result.journal.counts)
         info.counts = msgspec.to_builtins(counts)
         rejected = [each for result in results for each in result.rejected]
-        overtaken = store.pipelines.keep(info, kept, rejected, found.now_ms)
+        overtaken = store.pipelines.save_updates(info, kept, rejected, found.now_ms)
         if overtaken:
             raise Overtaken(overtaken)
         verdicts_of = {name: void for result in results for name, void in result.verdicts.items()}
         if verdicts_of:
-            store.pipelines.take(info.number, verdicts_of)
+            store.pipelines.save_verdicts(info.number, verdicts_of)
 
-    def _take(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
+    def _receive(
+        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, found: WorkResult
+    ) -> None:
         """Receive new work, with its groups."""
         pipelines = store.pipelines
         given = list(request.adopted)
-        if request.wants and self._queue is not None:
-            for part in store.receive(queue_of(store, self._queue), request.wants, found.now_ms):
+        if request.receives and self._queue is not None:
+            for part in store.receive(queue_of(store, self._queue), request.receives, found.now_ms):
                 given += part
         found.deliveries = [(self._reader.group_of(each.entry), each) for each in given]
         found.is_alone = request.is_alone or any(each.lapsed for each in given)
         wanted = {group for group, _ in found.deliveries if group is not None}
-        wanted.update(request.behind)
+        wanted.update(request.queued_groups)
         if not found.is_alone:
-            self._take_decided(store, info, request, found)
+            self._add_decisions_and_waits(store, info, request, found)
             wanted.update(found.due, (each.group for each in found.decisions))
         wanted -= request.busy
         if wanted:
-            found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
+            found.records = {line.group: line for line in pipelines.records(info.number, sorted(wanted))}
 
-    def _due(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, now_ms: int) -> list[str]:
+    def _due(self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, now_ms: int) -> list[str]:
         """Return the groups whose wait has expired; of idle groups, only those without messages in the queue."""
         if self._pipeline.wait_us is None:
             return []
@@ -243,9 +249,11 @@ class UnitOfWork:
             return []
         due = store.pipelines.due(info.number, now_ms * 1000, limits.GROUPS_AT_ONCE)
         due = {group: due_us for group, due_us in due.items() if group not in request.busy}
-        return self._quiet(store, info, due, now_ms) if due and has_times else [*due]
+        return self._without_queued(store, info, due, now_ms) if due and has_times else [*due]
 
-    def _quiet(self, store: PipelineKeeper, info: PipelineInfo, due: Mapping[str, int], now_ms: int) -> list[str]:
+    def _without_queued(
+        self, store: QueueAndPipelineStore, info: PipelineInfo, due: Mapping[str, int], now_ms: int
+    ) -> list[str]:
         """Return the due groups of which no message in the queue was sent before their wait expired.
 
         After a stop, the messages sent in the meantime are in the queue, and would be late if they were not received
@@ -270,7 +278,9 @@ class UnitOfWork:
             self._put_off |= put_off
         return found
 
-    def _waiting(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> list[str]:
+    def _waiting(
+        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, found: WorkResult
+    ) -> list[str]:
         """Return the next groups that wait for a later message, once the queue is empty."""
         if not request.is_final or request.busy or self._queue is None or queue_of(store, self._queue).depth:
             return []
@@ -285,7 +295,9 @@ class UnitOfWork:
         found.final_after = ""
         return []
 
-    def _take_decided(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
+    def _add_decisions_and_waits(
+        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, found: WorkResult
+    ) -> None:
         """Receive decisions, and groups whose wait has expired."""
         pipelines = store.pipelines
         new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
@@ -295,14 +307,14 @@ class UnitOfWork:
         groups = sorted({*due, *(each.group for each in decisions)})
         if not groups:
             return
-        before = pipelines.begun(info.number, groups)
+        before = pipelines.begun_tasks(info.number, groups)
         lapsed = [group for group, (_, until_ms) in before.items() if until_ms <= found.now_ms]
         if lapsed and not request.is_busy:
             groups, found.is_alone = [min(lapsed)], True
         else:
             groups = [group for group in groups if group not in before]
         found.begun = {group: before.get(group, (0, 0))[0] + 1 for group in groups}
-        for group in pipelines.begin_free(info.number, found.begun, found.now_ms + TURN_LEASE_MS):
+        for group in pipelines.save_begun_if_free(info.number, found.begun, found.now_ms + TURN_LEASE_MS):
             del found.begun[group]
         found.decisions = [each for each in decisions if each.group in found.begun]
         found.due = [group for group in due if group in found.begun]
@@ -311,5 +323,5 @@ class UnitOfWork:
             found.final_after = self._final_after
 
 
-def _keeper(store: Store) -> PipelineKeeper:
-    return cast("PipelineKeeper", store)
+def _pipeline_store(store: Store) -> QueueAndPipelineStore:
+    return cast("QueueAndPipelineStore", store)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from inturn.core.errors import NoSuchQueue, QueueFull
 from inturn.core.queue.messages import Delivery, ReceiveRequest
-from inturn.store.records import Claim, Decided, GroupRecord
+from inturn.store.records import GroupRecord, OutboxClaim, StoredDecision
 from inturn.worker.group_task import GroupTask
 
 
@@ -26,7 +26,7 @@ class Overtaken(Exception):
         self.groups = groups
 
 
-class Unsent(Exception):
+class ChainRefused(Exception):
     """Turns whose outputs the queue of the chain does not accept; the transaction stored nothing, of any turn."""
 
     def __init__(self, turns: list[GroupTask], why: QueueFull | NoSuchQueue) -> None:
@@ -35,7 +35,7 @@ class Unsent(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class Sending:
+class DeliveryAttempt:
     """A claim whose outputs are being delivered.
 
     Attributes:
@@ -51,7 +51,7 @@ class Sending:
         is_refused: whether it is not tried again until an operator decides.
     """
 
-    claim: Claim
+    claim: OutboxClaim
     until_ms: int
     began_s: float = 0.0
     count: int = 0
@@ -92,25 +92,25 @@ class WorkRequest:
     """
 
     done: Sequence[GroupTask] = ()
-    back: Sequence[GroupTask] = ()
-    prolong: Sequence[GroupTask] = ()
-    unbegun: Mapping[str, int] = field(default_factory=dict)
+    nacked: Sequence[GroupTask] = ()
+    extended: Sequence[GroupTask] = ()
+    undone_begins: Mapping[str, int] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
-    behind: Sequence[str] = ()
+    queued_groups: Sequence[str] = ()
     adopted: Sequence[Delivery] = ()
-    wants: Sequence[ReceiveRequest] = ()
-    is_taking: bool = True
+    receives: Sequence[ReceiveRequest] = ()
+    is_receiving: bool = True
     is_final: bool = False
     is_alone: bool = False
     is_busy: bool = False
-    sent: Sequence[Sending] = ()
-    renew: Sequence[Sending] = ()
-    claims: int = 0
+    finished_deliveries: Sequence[DeliveryAttempt] = ()
+    renewed_claims: Sequence[DeliveryAttempt] = ()
+    claim_limit: int = 0
     asks_unsent: bool = False
 
 
 @dataclass(slots=True)
-class Work:
+class WorkResult:
     """The work found by one transaction.
 
     Attributes:
@@ -135,19 +135,19 @@ class Work:
     now_ms: int
     deliveries: list[tuple[str | None, Delivery]] = field(default_factory=list)
     is_alone: bool = False
-    decisions: list[Decided] = field(default_factory=list)
+    decisions: list[StoredDecision] = field(default_factory=list)
     due: list[str] = field(default_factory=list)
     final: frozenset[str] = frozenset()
     final_after: str = ""
     is_unfinished: bool = False
     begun: dict[str, int] = field(default_factory=dict)
-    lines: dict[str, GroupRecord] = field(default_factory=dict)
-    claims: list[Claim] = field(default_factory=list)
+    records: dict[str, GroupRecord] = field(default_factory=dict)
+    claims: list[OutboxClaim] = field(default_factory=list)
     lost: list[GroupTask] = field(default_factory=list)
     depth: int = 0
     is_unsent: bool = False
-    drained: int = 0
-    chained: int = 0
+    drained_count: int = 0
+    chained_count: int = 0
 
 
 def has_applied(turn: GroupTask) -> bool:
@@ -155,7 +155,7 @@ def has_applied(turn: GroupTask) -> bool:
     return turn.result is not None and turn.result.journal.counts.applied > 0
 
 
-T_leased = TypeVar("T_leased", GroupTask, Sending)
+T_leased = TypeVar("T_leased", GroupTask, DeliveryAttempt)
 
 
 def ending(those: Iterable[T_leased], now_ms: int, lease_of: Callable[[T_leased], int]) -> list[T_leased]:

@@ -25,16 +25,25 @@ from inturn.queue.queue import Queue, check_queue
 from inturn.store.commands import Receive
 from inturn.store.pipeline_store import PipelineStore
 from inturn.worker.background import BackgroundLoop, OnError
-from inturn.worker.chain import To, chain_of
+from inturn.worker.chain import ToQueue, chain_of
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.outbox import DELIVER_RETRY, Deliver, Outbox
 from inturn.worker.report import WorkerReport
-from inturn.worker.suspects import Company, Threads
+from inturn.worker.suspects import RecentWork, WorkStarter
 from inturn.worker.table_rows import table_rows_of
-from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
+from inturn.worker.thread_pool import PoolStopped, ThreadPool, Throughput, receives
 from inturn.worker.unit_of_work import UnitOfWork
-from inturn.worker.work_items import LeaseLost, Overtaken, Sending, Unsent, Work, WorkRequest, ending, has_applied
+from inturn.worker.work_items import (
+    ChainRefused,
+    DeliveryAttempt,
+    LeaseLost,
+    Overtaken,
+    WorkRequest,
+    WorkResult,
+    ending,
+    has_applied,
+)
 
 T = TypeVar("T")
 
@@ -58,7 +67,7 @@ class Worker(BackgroundLoop):
         queue: Queue,
         *,
         concurrency: int = limits.WORKER_CONCURRENCY,
-        deliver: Deliver | Queue | To | None = None,
+        deliver: Deliver | Queue | ToQueue | None = None,
         retry: Retry = DELIVER_RETRY,
         grace_s: float = limits.WORKER_GRACE_S,
         on_error: OnError | None = None,
@@ -74,141 +83,143 @@ class Worker(BackgroundLoop):
         pipeline.first_state()  # for its checks, before anything is written
         self.counts, self.is_final = Counts(), False
         self._queue, self._concurrency = queue, concurrency
-        self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
+        self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._run_task, "inturn-worker")
         chain = chain_of(deliver, queue)
         rows = table_rows_of(deliver, queue)
         self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline), chain, rows)
         self._report = WorkerReport(pipeline.name, queue.name, queue.writer.database, chain.queue if chain else "")
         check = chain.check if chain else None
-        self._runner = GroupRunner(pipeline, self._look, self._pool.sleep, check, self._report.retried)
+        self._runner = GroupRunner(pipeline, self._read_store, self._pool.sleep, check, self._report.retried)
         self._delivers = deliver is not None
-        self._sender = Outbox(deliver, retry, concurrency, self._over, pipeline.name) if callable(deliver) else None
-        self._turns: set[GroupTask] = set()  # turns with leased messages, or in the pool
+        self._sender = (
+            Outbox(deliver, retry, concurrency, self._delivery_finished, pipeline.name) if callable(deliver) else None
+        )
+        self._tasks: set[GroupTask] = set()  # turns with leased messages, or in the pool
         self._busy: dict[str, GroupTask] = {}  # groups whose turn is in the pool
-        self._behind: dict[str, GroupTask] = {}  # the next turns of such groups
-        self._sendings: set[Sending] = set()
+        self._next_tasks: dict[str, GroupTask] = {}  # the next turns of such groups
+        self._sendings: set[DeliveryAttempt] = set()
         self._done: deque[GroupTask] = deque()  # from the threads
-        self._sent: deque[Sending] = deque()
-        self._unsent: list[GroupTask] = []  # turns that wait for room in the queue of the chain
-        self._unsent_until = 0.0
+        self._sent: deque[DeliveryAttempt] = deque()
+        self._refused: list[GroupTask] = []  # turns that wait for room in the queue of the chain
+        self._refused_until = 0.0
         self._doubtful: list[GroupTask] = []  # turns that wait for another to show that the handler is right
         self._adopted: list[Delivery] = []
-        self._threads = Threads(self._put)
-        self._unbegun: dict[str, int] = {}  # turns without messages that gave way
-        self._pace = Pace()
+        self._starter = WorkStarter(self._put)
+        self._undone_begins: dict[str, int] = {}  # turns without messages that gave way
+        self._throughput = Throughput()
         self._was_full = False
 
     # --- the threads ---
 
-    def _look(self, function: Callable[[PipelineStore, int], T]) -> T:
-        return self._in_store(lambda: self._unit.look(function))
+    def _read_store(self, function: Callable[[PipelineStore, int], T]) -> T:
+        return self._in_store(lambda: self._unit.read(function))
 
-    def _make(self, turn: GroupTask) -> None:
+    def _run_task(self, turn: GroupTask) -> None:
         """Run a turn in a thread of the pool."""
         try:
             turn.result = self._report.run(turn, self._runner.run)
             reach("handled")
-        except Stopped:
+        except PoolStopped:
             turn.is_given_up = True
         except BaseException as error:  # noqa: BLE001 - it ends the worker, which reports it
             turn.error = error
         self._done.append(turn)
         self._ended()
 
-    def _over(self, sending: Sending) -> None:
+    def _delivery_finished(self, sending: DeliveryAttempt) -> None:
         self._sent.append(sending)
         self._news.set()
 
     # --- the worker's own thread ---
 
     @override
-    def _taken(self) -> Sized:
+    def _running(self) -> Sized:
         return self._busy
 
     @override
-    def _round(self) -> bool:
-        found = self._do(is_taking=True)
-        self._take_up(found)
-        if self._threads.waiting:
-            self._threads.begin(self._company(self._behind.values()))
-        return not (self._turns or self._sendings or found.depth or found.is_unsent or found.is_unfinished)
+    def _iterate(self) -> bool:
+        found = self._transact(is_taking=True)
+        self._start_work(found)
+        if self._starter.waiting:
+            self._starter.begin(self._recent_work(self._next_tasks.values()))
+        return not (self._tasks or self._sendings or found.depth or found.is_unsent or found.is_unfinished)
 
-    def _do(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> Work:
+    def _transact(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> WorkResult:
         """Run one transaction: store finished turns and receive new work."""
         done, given_up = self._collect()
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         now_ms = self._queue.writer.clock()
         while True:
             is_taking = is_taking and not self._stopping.is_set()  # an error may have stopped the worker
-            company = self._company(done, given_up, sent)
+            company = self._recent_work(done, given_up, sent)
             is_free = is_taking and not company.is_alone
             claims = 2 * self._concurrency - len(self._sendings) if is_free and not company.delivers_alone else 0
             over = {turn.group for turn in done}
             busy = frozenset(group for group in self._busy if group not in over)
             request = WorkRequest(
                 done=done,
-                back=[*back, *given_up],
-                prolong=ending(self._turns.difference(done, back, given_up), now_ms, self._unit.lease_of),
+                nacked=[*back, *given_up],
+                extended=ending(self._tasks.difference(done, back, given_up), now_ms, self._unit.lease_of),
                 busy=busy,
-                behind=[group for group in self._behind if group not in busy],
+                queued_groups=[group for group in self._next_tasks if group not in busy],
                 adopted=self._adopted,
-                wants=self._wants(len(over), is_busy=company.is_busy) if is_free else (),
-                unbegun=self._unbegun,
-                is_taking=is_taking,
+                receives=self._receive_requests(len(over), is_busy=company.is_busy) if is_free else (),
+                undone_begins=self._undone_begins,
+                is_receiving=is_taking,
                 is_final=self.is_final and bool(self._drains),
                 is_alone=company.is_alone,
                 is_busy=company.delivers_alone,
-                sent=sent,
-                renew=ending(self._sendings, now_ms, lambda _: round(limits.OUTBOX_LEASE_S * 1000)),
-                claims=claims if self._delivers else 0,
+                finished_deliveries=sent,
+                renewed_claims=ending(self._sendings, now_ms, lambda _: round(limits.OUTBOX_LEASE_S * 1000)),
+                claim_limit=claims if self._delivers else 0,
                 asks_unsent=bool(self._drains) and self._delivers,
             )
             try:
                 found = self._in_store(partial(self._unit.run, request))
                 break
-            except (LeaseLost, Overtaken, Unsent) as why:
-                done, more = self._without(done, why)
+            except (LeaseLost, Overtaken, ChainRefused) as why:
+                done, more = self._without_refused(done, why)
                 given_up += more
-        for turn in (*done, *request.back):
+        for turn in (*done, *request.nacked):
             self._forget(turn)
             if turn.result is not None:
                 self.counts.add(turn.result.journal.counts)
-        self._report.kept(done, sent, found.chained)
-        self._pace.done(sum(len(turn.deliveries) for turn in done))
+        self._report.stored(done, sent, found.chained_count)
+        self._throughput.done(sum(len(turn.deliveries) for turn in done))
         self._sendings.difference_update(sent)
-        for turn in request.prolong:
+        for turn in request.extended:
             turn.until_ms = None if turn in found.lost else found.now_ms + self._unit.lease_of(turn)
-        for sending in request.renew:
+        for sending in request.renewed_claims:
             sending.until_ms = found.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
-        self._adopted, self._unbegun = [], {}
-        wanted = sum(want.limit for want in request.wants)
-        self._was_full = 0 < wanted <= len(found.deliveries) or found.drained > 0
+        self._adopted, self._undone_begins = [], {}
+        wanted = sum(want.limit for want in request.receives)
+        self._was_full = 0 < wanted <= len(found.deliveries) or found.drained_count > 0
         return found
 
-    def _without(
-        self, done: list[GroupTask], why: LeaseLost | Overtaken | Unsent
+    def _without_refused(
+        self, done: list[GroupTask], why: LeaseLost | Overtaken | ChainRefused
     ) -> tuple[list[GroupTask], list[GroupTask]]:
         """Return the turns that can be stored, without those that cannot, and the turns that are to be nacked."""
         given_up: list[GroupTask] = []
         turns = [turn for turn in done if turn.group in why.groups] if isinstance(why, Overtaken) else why.turns
         if isinstance(why, LeaseLost):
-            self._report.lost(why.turns)
+            self._report.lost_leases(why.turns)
         elif isinstance(why, Overtaken):
             self._report.overtaken(why.groups)
         for turn in turns:
-            if turn.begun and not isinstance(why, Unsent):
-                self._unbegun[turn.group or ""], turn.begun = turn.begun - 1, 0
+            if turn.begin_count and not isinstance(why, ChainRefused):
+                self._undone_begins[turn.group or ""], turn.begin_count = turn.begin_count - 1, 0
             if isinstance(why, LeaseLost):  # another receiver may have the messages now
                 self._forget(turn)
             elif isinstance(why, Overtaken):
-                self._once_more(turn)
+                self._queue_again(turn)
             elif self._stopping.is_set() or not isinstance(why.why, QueueFull):
                 turn.result = None
                 given_up.append(turn)
             else:
-                self._unsent.append(turn)
-                self._unsent_until = time.monotonic() + limits.POLL_S
-        if isinstance(why, Unsent) and not isinstance(why.why, QueueFull):
+                self._refused.append(turn)
+                self._refused_until = time.monotonic() + limits.POLL_S
+        if isinstance(why, ChainRefused) and not isinstance(why.why, QueueFull):
             self._fail(why.why)
         return [turn for turn in done if turn not in turns], given_up
 
@@ -218,8 +229,8 @@ class Worker(BackgroundLoop):
         An error of a turn ends the worker once all other turns are stored.
         """
         done, given_up = list[GroupTask](), list[GroupTask]()
-        if self._stopping.is_set() or time.monotonic() >= self._unsent_until:
-            done, self._unsent = self._unsent, []
+        if self._stopping.is_set() or time.monotonic() >= self._refused_until:
+            done, self._refused = self._refused, []
         for _ in range(len(self._done)):
             turn = self._done.popleft()
             if turn.result is not None:
@@ -240,7 +251,7 @@ class Worker(BackgroundLoop):
         applies none of their messages, it is wrong for each of them, and the worker ends with that error.
         """
         done, before, self._doubtful = [*self._doubtful, *done], len(self._doubtful), []
-        if any(map(has_applied, (*done, *self._unsent))):
+        if any(map(has_applied, (*done, *self._refused))):
             return done
         doubtful = [turn for turn in done if turn.result is not None and turn.result.journal.wrong is not None]
         if not doubtful:
@@ -248,7 +259,7 @@ class Worker(BackgroundLoop):
         kept = [turn for turn in done if turn not in doubtful]
         if not self._stopping.is_set():
             is_new = before < len(doubtful) < limits.WORKER_DOUBTFUL
-            if is_new or self._turns.difference(done, given_up, self._unsent, self._behind.values()):
+            if is_new or self._tasks.difference(done, given_up, self._refused, self._next_tasks.values()):
                 self._doubtful = doubtful
                 return kept
             wrongs = (turn.result.journal.wrong for turn in doubtful if turn.result)
@@ -258,93 +269,93 @@ class Worker(BackgroundLoop):
         given_up += doubtful
         return kept
 
-    def _wants(self, over: int, *, is_busy: bool) -> list[ReceiveRequest]:
+    def _receive_requests(self, over: int, *, is_busy: bool) -> list[ReceiveRequest]:
         """Return the receives to make: a few messages per free place or, with short turns, enough for some time."""
-        if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
+        if self._adopted or len(self._next_tasks) > limits.RECEIVE_MESSAGES:
             return []
         if len(self._doubtful) >= limits.WORKER_DOUBTFUL:
             return []
         busy = len(self._busy) - self._pool.asleep - len(self._doubtful)
-        free, ahead = self._concurrency - (busy - over), self._pace.ahead
+        free, ahead = self._concurrency - (busy - over), self._throughput.ahead
         if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
             return []
         want = ReceiveRequest(0, self._unit.lease_ms, lapsed=LapsedRule.NONE if is_busy else LapsedRule.ALONE)
         return [want._replace(limit=most) for most in receives(ahead, self._concurrency, busy, free)]
 
-    def _take_up(self, found: Work) -> None:
+    def _start_work(self, found: WorkResult) -> None:
         """Pass new work to the threads."""
         if found.deliveries:
             reach("received")
             self._report.received(found)
         fresh: dict[str, GroupTask] = {}
-        for name in [name for name in self._behind if name not in self._busy]:
-            fresh[name] = self._behind.pop(name)
+        for name in [name for name in self._next_tasks if name not in self._busy]:
+            fresh[name] = self._next_tasks.pop(name)
         for group, delivery in found.deliveries:
             if group is None:
                 turn = GroupTask(None, now_us=found.now_ms * 1000)
                 turn.add(delivery)
-                self._turns.add(turn)
-                self._threads.put(turn)
+                self._tasks.add(turn)
+                self._starter.put(turn)
                 continue
-            turns = self._behind if group in self._busy else fresh
+            turns = self._next_tasks if group in self._busy else fresh
             turn = turns.setdefault(group, GroupTask(group))
             turn.add(delivery)
-            self._turns.add(turn)
+            self._tasks.add(turn)
         for decided in found.decisions:
             fresh.setdefault(decided.group, GroupTask(decided.group)).decisions.append(decided)
         for due in found.due:
             fresh.setdefault(due, GroupTask(due))
         for free, turn in fresh.items():
-            turn.line, turn.now_us = found.lines.get(free), found.now_ms * 1000
+            turn.record, turn.now_us = found.records.get(free), found.now_ms * 1000
             turn.is_quiet, turn.is_final = free in found.due, free in found.final
             if begun := found.begun.get(free):
-                turn.begun, turn.is_alone = begun, turn.is_alone or found.is_alone
+                turn.begin_count, turn.is_alone = begun, turn.is_alone or found.is_alone
                 until_ms = found.now_ms + self._unit.lease_of(turn)
                 turn.until_ms = min(turn.until_ms or until_ms, until_ms)
-            self._turns.add(turn)
+            self._tasks.add(turn)
             self._busy[free] = turn
-            self._threads.put(turn)
+            self._starter.put(turn)
         for claim in found.claims:
-            sending = Sending(claim, found.now_ms + round(limits.OUTBOX_LEASE_S * 1000))
+            sending = DeliveryAttempt(claim, found.now_ms + round(limits.OUTBOX_LEASE_S * 1000))
             self._sendings.add(sending)
-            self._threads.put(sending)
+            self._starter.put(sending)
 
-    def _put(self, work: GroupTask | Sending) -> None:
+    def _put(self, work: GroupTask | DeliveryAttempt) -> None:
         if isinstance(work, GroupTask):
             self._pool.put(work)
         elif self._sender is not None:
             self._sender.put(work)
 
-    def _company(self, *over: Iterable[GroupTask | Sending]) -> Company:
+    def _recent_work(self, *over: Iterable[GroupTask | DeliveryAttempt]) -> RecentWork:
         """Return the work that runs or waits to run alone, without work that has ended or waits for something else."""
-        turns = self._turns.difference(*over, self._unsent, self._doubtful)
-        return Company.of(turns, self._sendings.difference(*over))
+        turns = self._tasks.difference(*over, self._refused, self._doubtful)
+        return RecentWork.of(turns, self._sendings.difference(*over))
 
     def _forget(self, turn: GroupTask) -> None:
         """Drop a turn that has ended, whatever its outcome."""
-        self._turns.discard(turn)
+        self._tasks.discard(turn)
         if turn.group is not None and self._busy.get(turn.group) is turn:
             del self._busy[turn.group]
 
-    def _once_more(self, turn: GroupTask) -> None:
+    def _queue_again(self, turn: GroupTask) -> None:
         """Queue a turn's messages, which are still leased, for another turn, after another worker changed the group."""
         self._forget(turn)
         turn.result, turn.decisions = None, []  # decisions that were not applied are found again
         if turn.group is None or not turn.deliveries:
             return
-        behind = self._behind.get(turn.group)
+        behind = self._next_tasks.get(turn.group)
         for delivery in behind.deliveries if behind is not None else ():
             turn.add(delivery)
         if behind is not None:
-            self._turns.discard(behind)
-        self._behind[turn.group] = turn
-        self._turns.add(turn)
+            self._tasks.discard(behind)
+        self._next_tasks[turn.group] = turn
+        self._tasks.add(turn)
 
     @override
     def _rest(self) -> None:
         if self._was_full or self._news.is_set():
             return
-        if self._turns or self._sendings or self._drains:
+        if self._tasks or self._sendings or self._drains:
             self._gather(min(limits.POLL_S, self._unit.lease_ms / 4000))
             return
         want = ReceiveRequest(self._concurrency, self._unit.lease_ms, lapsed=LapsedRule.ALONE)
@@ -355,23 +366,23 @@ class Worker(BackgroundLoop):
     def _wind_up(self) -> None:
         self._stopping.set()
         left = self._pool.stop()
-        waiting = self._threads.stop()
+        waiting = self._starter.stop()
         left += [each for each in waiting if isinstance(each, GroupTask)]
-        self._sent.extend(each for each in waiting if isinstance(each, Sending))
-        left += [turn for turn in self._behind.values() if turn not in left]
-        self._behind.clear()
+        self._sent.extend(each for each in waiting if isinstance(each, DeliveryAttempt))
+        left += [turn for turn in self._next_tasks.values() if turn not in left]
+        self._next_tasks.clear()
         self._sent.extend(self._sender.stop() if self._sender else ())
         adopted = GroupTask(None)
         for delivery in self._adopted:
             adopted.add(delivery)
         self._adopted = []
         self._begin_grace()
-        if adopted.deliveries or self._turns or self._sendings:
-            self._do(is_taking=False, back=[*left, adopted])
-        while (self._busy or self._turns or self._sendings) and self._is_in_grace():
+        if adopted.deliveries or self._tasks or self._sendings:
+            self._transact(is_taking=False, back=[*left, adopted])
+        while (self._busy or self._tasks or self._sendings) and self._is_in_grace():
             self._news.wait(min(limits.POLL_S, self._unit.lease_ms / 4000))
             self._news.clear()
-            back = [self._behind.pop(name) for name in list(self._behind)]  # overtaken during the stop
-            self._do(is_taking=False, back=back)
+            back = [self._next_tasks.pop(name) for name in list(self._next_tasks)]  # overtaken during the stop
+            self._transact(is_taking=False, back=back)
         if self._sender:
             self._sender.close()

@@ -14,7 +14,7 @@ from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.queue.messages import QueueSettings
 from inturn.definitions import load
 from inturn.queue import draft
-from inturn.worker.inspection import look
+from inturn.worker.inspection import open_inspector
 from waiting import DEADLINE_S
 
 DEFINITION = '''"""A ledger: deposits and withdrawals of accounts, each with a revision."""
@@ -106,7 +106,7 @@ class Bank:
         """Make accounts in all states, a dead-letter queue with letters, and a queue in which one blocks others."""
         self.send((STUCK, 1, 100), (STUCK, 2, 20), (STUCK, 3, -7.25))
         self.work()
-        with look(self.at, "ledger") as ledger:
+        with open_inspector(self.at, "ledger") as ledger:
             new = ledger.decision(
                 DecisionAction.REPLACE, STUCK, by="bob", why="the sign was wrong", new={"amount": 7.25}
             )

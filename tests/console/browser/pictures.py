@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page
 import inturn
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.queue import draft
-from inturn.worker.inspection import look
+from inturn.worker.inspection import open_inspector
 
 DOCS = Path(__file__).parents[3] / "docs" / "console"
 SHORTER = """() => document.querySelectorAll("pre").forEach(each => {
@@ -129,7 +129,7 @@ def main() -> None:
         bank = Bank(Path(folder), "bank.db")  # a path that says nothing of this machine
         bank.story()
         bank.stuck(asked.groups)
-        with look(bank.at, "ledger") as ledger:
+        with open_inspector(bank.at, "ledger") as ledger:
             ledger.decide(ledger.decision(DecisionAction.SKIP, "acct-1311", by="bob", why="it is lost"))
         with bank.served() as address:
             if target is None:

@@ -10,7 +10,7 @@ import pytest
 from bank import STUCK, Bank
 from playwright.sync_api import Page, expect
 
-from inturn.worker.inspection import look
+from inturn.worker.inspection import open_inspector
 
 pytestmark = pytest.mark.thorough
 SCRIPT = "<img src=x onerror=\"window.hit = 'image'\"><script>window.hit = 'script'</script>"
@@ -87,8 +87,8 @@ def test_a_foreign_page_decides_nothing(bank: Bank, page: Page) -> None:
             assert page.evaluate(f"{read}.catch(() => 'refused')") == "refused"
             page.set_content(f"<script src='{address}/api/stuck'></script>")
             assert STUCK not in page.content()
-    with look(bank.at, "ledger") as ledger:
-        assert ledger.undecided(STUCK) == []
+    with open_inspector(bank.at, "ledger") as ledger:
+        assert ledger.pending_decisions(STUCK) == []
 
 
 def test_a_foreign_name_of_this_machine_gets_nothing(bank: Bank, page: Page) -> None:

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import inturn
 from inturn.console import Account, ConsoleConfig, Role
-from inturn.worker.inspection import look
+from inturn.worker.inspection import open_inspector
 
 pytestmark = pytest.mark.thorough
 COUNT = "addEventListener('click', event => event.isTrusted && clicked(), true)"
@@ -51,7 +51,7 @@ def test_a_stuck_group_is_found_mended_and_resumed_in_four_clicks(bank: Bank, pa
         expect(page.get_by_role("heading", name="acct-1402 open")).to_be_visible()
         expect(page.get_by_role("row", name=re.compile("ann replace the sign was wrong carried out"))).to_be_visible()
     assert clicks.count == 4
-    with look(bank.at, "ledger") as ledger:
+    with open_inspector(bank.at, "ledger") as ledger:
         assert ledger.group("acct-1402").state == {"balance": 12.0, "transactions": 2}
 
 
@@ -260,7 +260,7 @@ def test_dead_letters_are_chosen_and_go_back_to_their_old_place(bank: Bank, page
 
 
 def test_a_search_finds_groups_ids_effect_ids_and_texts(bank: Bank, page: Page) -> None:
-    with look(bank.at, "ledger") as ledger:
+    with open_inspector(bank.at, "ledger") as ledger:
         effect = next(iter(ledger.outputs())).effect_id
     with bank.served() as address:
         page.goto(address)

@@ -79,7 +79,7 @@ def test_it_is_the_same_as_a_search_of_all_groups(seed: int, hashes: int | None,
             if parked and chance.random() < 0.5:
                 with SparkInspector(bench.root) as look:
                     action = chance.choice([DecisionAction.DROP, DecisionAction.GIVE_UP])
-                    look.record(look.draft(action, chance.choice(parked), by="ann"))
+                    look.record(look.prepare(action, chance.choice(parked), by="ann"))
             if chance.random() < 0.2:
                 forget_files(bench.root)
                 told(bench.root)

@@ -99,7 +99,7 @@ def live(target: str, kind: str, number: int) -> None:
 def is_left(db: Any) -> bool:
     """Return whether a decision is not taken, or a wait not over."""
     inspector = DatabaseInspector(db, "ledger")
-    return any(each.status == "waiting" for each in inspector.groups()) or bool(inspector.undecided("g30"))
+    return any(each.status == "waiting" for each in inspector.groups()) or bool(inspector.pending_decisions("g30"))
 
 
 def main(kind: str, target: str) -> None:

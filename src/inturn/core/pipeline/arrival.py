@@ -6,7 +6,7 @@ from inturn.core import limits
 from inturn.core.identity import TimelineEntry
 from inturn.core.override import override
 from inturn.core.pipeline.grades import RECORD, KeyedTimeline
-from inturn.core.pipeline.timeline import Key, Position, Remembered
+from inturn.core.pipeline.timeline import Key, Relation, Remembered
 
 
 class ArrivalTimeline(KeyedTimeline):
@@ -23,21 +23,25 @@ class ArrivalTimeline(KeyedTimeline):
         self._reminded: set[bytes] = set()
 
     @override
-    def unknown(self, entries: Iterable[TimelineEntry]) -> list[bytes]:
-        return list({mark: None for mark in map(self.mark, entries) if mark not in self._known}) if self.beside else []
+    def external_marks(self, entries: Iterable[TimelineEntry]) -> list[bytes]:
+        return (
+            list({mark: None for mark in map(self.mark, entries) if mark not in self._known})
+            if self.external_ids
+            else []
+        )
 
     @override
-    def remind(self, remembered: Iterable[Remembered]) -> None:
+    def add_external(self, remembered: Iterable[Remembered]) -> None:
         for mark, known, turn in remembered:
             self._known[mark] = (known, turn)
             self._reminded.add(mark)
 
     @override
-    def part(self) -> list[Remembered]:
+    def take_external(self) -> list[Remembered]:
         if len(self.memory) <= limits.REMEMBERED_TOGETHER * RECORD.size:
             return []
         parted = list(RECORD.iter_unpack(self.memory))
-        self.memory, self.beside = b"", self.beside + len(parted)
+        self.memory, self.external_ids = b"", self.external_ids + len(parted)
         return parted
 
     def settle(self) -> None:
@@ -49,8 +53,8 @@ class ArrivalTimeline(KeyedTimeline):
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.turn,)
 
-    def place(self, entry: TimelineEntry) -> Position:
-        return self.recall(entry) or Position.NEXT
+    def place(self, entry: TimelineEntry) -> Relation:
+        return self.recall(entry) or Relation.NEXT
 
     def see(self, entry: TimelineEntry) -> None:
         self.reached = entry.turn = (self.reached or 0) + 1

@@ -16,7 +16,7 @@ from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.timeline import Status, Timeline
-from inturn.core.texts import checked_text, last_line, note, storable, unholdable
+from inturn.core.texts import checked_text, last_line, note, storable, unstorable_path
 from inturn.core.values.path import parts, value_at
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Decision:
         checked_text("group", self.group)
         for name in ("by", "why"):
             object.__setattr__(self, name, note(name, getattr(self, name)))
-        if (path := unholdable(self.new)) is not None:
+        if (path := unstorable_path(self.new)) is not None:
             msg = f"the new content has an unpaired surrogate in {path}, which UTF-8 cannot encode; fix the text"
             raise InputError(msg)
 
@@ -156,7 +156,7 @@ def _resume(group: Group, decision: Decision) -> str | None:
     if line.parked is Status.GAP:
         for entry in line.held.values():
             entry.since_us = group.now_us
-    group.go_on()
+    group.continue_group()
     return None
 
 
@@ -177,11 +177,11 @@ def _replace(group: Group, decision: Decision, remake: Remake) -> str | None:
     except InputError as error:
         return storable(str(error))  # an error of the message type
     resumes = _fails(line, entry)
-    line.take(entry)
+    line.remove_held(entry)
     # Place, identity and digest stay: a copy of the old content is still a duplicate of this message.
     line.restore(replace(entry, message=made.message, ref=made.ref))
     if resumes:
-        group.go_on()
+        group.continue_group()
     return None
 
 
@@ -203,7 +203,7 @@ def _drop(group: Group, decision: Decision) -> str | None:
     line.drop(entry)
     group.journal.reject(group.name, entry, "dropped", _words("dropped", decision))
     if resumes:
-        group.go_on()
+        group.continue_group()
     return None
 
 
@@ -219,7 +219,7 @@ def _skip(group: Group, decision: Decision) -> str | None:
     if (decision.epoch, decision.turn, decision.last) != (line.epoch or 0, *gap):
         return overtaken(_missing(line, gap))
     line.skip(*gap)
-    group.go_on()
+    group.continue_group()
     return None
 
 

@@ -19,7 +19,7 @@ from inturn.core.source_lines import keep_source_lines
 from inturn.core.texts import name_fault, storable
 from inturn.core.values import path
 from inturn.core.values.construct import error_text
-from inturn.core.values.states import Normal
+from inturn.core.values.states import StateNormalizer
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.decision import Decision
@@ -121,26 +121,28 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         return replay(self, messages, now=now, final=final, after=after, decisions=decisions)
 
     @cached_property
-    def normal(self) -> Normal:
+    def normalize(self) -> StateNormalizer:
         """The normal form of the states; each state is converted to it after every message.
 
         Raises:
             StateError: if values of the state type would not be read back unchanged.
         """
-        return Normal(self.state)
+        return StateNormalizer(self.state)
 
     @cached_property
     def shape(self) -> Any:
         """The shape of the state type, as a store keeps it."""
         from inturn.core.pipeline.versions import shape_of
 
-        return shape_of(self.normal.kind)
+        return shape_of(self.normalize.kind)
 
     @cached_property
     def make_first(self) -> Callable[[], StateT]:
         """The function that creates a first state; the state type itself, if its instances are in their normal form."""
         self.first_state()  # for its checks
-        return self.state if isinstance(self.state, type) and self.normal.is_normal(self.state()) else self.first_state
+        return (
+            self.state if isinstance(self.state, type) and self.normalize.is_normal(self.state()) else self.first_state
+        )
 
     def output_rows(
         self, group: str, entry: TimelineEntry, outputs: Iterable[Any]
@@ -168,7 +170,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
             msg = f"Pipeline(state={name}) of pipeline {self.name!r}: its call without arguments raised "
             raise PipelineError(storable(f"{msg}{error_text(error)}; expected a group's first state")) from error
         try:
-            normal: StateT = self.normal(made)
+            normal: StateT = self.normalize(made)
         except ValueRefused as error:
             raise StateError(f"the first state of pipeline {self.name!r} cannot be stored: {error}") from error
         return normal

@@ -83,7 +83,7 @@ class Fold:
         self._handler = pipeline.handler
         self._sleep = sleep
         self._keep = keep
-        self._normal = pipeline.normal
+        self._normal = pipeline.normalize
         self._state_type = pipeline.state if isinstance(pipeline.state, type) else object
 
     def run(self, messages: Sequence[Any]) -> tuple[list[Emitted], int]:
@@ -102,16 +102,18 @@ class Fold:
             self.error = self.refused
             return emitted, 0
         while start < len(messages):
-            failed, error = self._burst(messages, start, emitted)
+            failed, error = self._apply_all(messages, start, emitted)
             if error is None:
                 start = failed
                 continue
-            if not self._again(messages[failed], error, failed, emitted):
+            if not self._retry(messages[failed], error, failed, emitted):
                 return emitted, failed
             start = failed + 1
         return emitted, len(messages)
 
-    def _burst(self, messages: Sequence[Any], start: int, emitted: list[Emitted]) -> tuple[int, BaseException | None]:
+    def _apply_all(
+        self, messages: Sequence[Any], start: int, emitted: list[Emitted]
+    ) -> tuple[int, BaseException | None]:
         """Apply messages from ``start`` until the first error, the end, or the snapshot limit; the hottest loop of all.
 
         Returns:
@@ -124,9 +126,9 @@ class Fold:
             try:
                 state, outputs = handler(state, message)
                 if not is_normal(state):
-                    state = self._settled(state, outputs, message)
+                    state = self._checked_state(state, outputs, message)
                 if outputs or outputs.__class__ is not list:
-                    emitted.append((index, self._kept(outputs, message)))
+                    emitted.append((index, self._checked_outputs(outputs, message)))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever a handler raises parks its group
@@ -138,7 +140,7 @@ class Fold:
         self._remember(rest, state)
         return start + len(rest), None
 
-    def _again(self, message: Any, error: BaseException, index: int, emitted: list[Emitted]) -> bool:
+    def _retry(self, message: Any, error: BaseException, index: int, emitted: list[Emitted]) -> bool:
         """Retry a message under the retry policy; return whether it was applied in the end."""
         for pause_s in self.pipeline.retry.pauses_s() if isinstance(error, Retryable) else ():
             self.cause = error
@@ -146,8 +148,12 @@ class Fold:
                 self._sleep(pause_s)
             try:
                 state, outputs = self._handler(self.state, message)
-                state = self._settled(state, outputs, message)
-                kept = [(index, self._kept(outputs, message))] if outputs or outputs.__class__ is not list else []
+                state = self._checked_state(state, outputs, message)
+                kept = (
+                    [(index, self._checked_outputs(outputs, message))]
+                    if outputs or outputs.__class__ is not list
+                    else []
+                )
             except KeyboardInterrupt:
                 raise
             except BaseException as again:  # noqa: BLE001 - as above
@@ -163,16 +169,16 @@ class Fold:
         self.cause, self.error = error, traceback_of(error)
         return False
 
-    def _kept(self, outputs: Any, message: Any) -> Sequence[Any]:
+    def _checked_outputs(self, outputs: Any, message: Any) -> Sequence[Any]:
         if not isinstance(outputs, list | tuple):
-            raise self._misfit(message, TypeError(f"the outputs are {described(outputs)}"))
+            raise self._handler_fault(message, TypeError(f"the outputs are {described(outputs)}"))
         check_outputs(outputs)
         return self._keep(cast("Sequence[Any]", outputs))
 
-    def _settled(self, state: Any, outputs: Any, message: Any) -> Any:
+    def _checked_state(self, state: Any, outputs: Any, message: Any) -> Any:
         """Return the normal form of a state that the handler returned with these outputs."""
         if not isinstance(outputs, list | tuple):
-            raise self._misfit(message, TypeError(f"the outputs are {described(outputs)}"))
+            raise self._handler_fault(message, TypeError(f"the outputs are {described(outputs)}"))
         if not isinstance(state, self._state_type):
             msg = f"the handler of pipeline {self.pipeline.name!r} returned the state {described(state)}; "
             self.wrong = HandlerError(msg + f"expected {self._state_type.__name__}, the type of the first state")
@@ -185,10 +191,10 @@ class Fold:
             return error.with_traceback(None)  # it would show only frames of inturn
         self.wrong = None
         if error.__traceback__ is None or error.__traceback__.tb_next is None:  # no frame of the handler
-            return self._misfit(message, error)
+            return self._handler_fault(message, error)
         return error
 
-    def _misfit(self, message: Any, error: BaseException) -> HandlerError:
+    def _handler_fault(self, message: Any, error: BaseException) -> HandlerError:
         """Return the handler's fault; call it again to see its result, which the hot loop does not keep."""
         why = text_of(error)
         try:
@@ -254,30 +260,30 @@ class Group:
         self.held_before = frozenset(timeline.held) if timeline.held else frozenset()
         self._recent: list[TimelineEntry] = []
 
-    def offer(self, entry: TimelineEntry) -> TimelineVerdict:
+    def process(self, entry: TimelineEntry) -> TimelineVerdict:
         """Process one received message, and then all messages that are ready because of it."""
         timeline = self.timeline
         if timeline.epoch is None:
             timeline.epoch = entry.epoch
             timeline.begin(entry)
-        elif timeline.renews(entry):
-            self._renew(entry.epoch)
+        elif timeline.begins_epoch(entry):
+            self._begin_epoch(entry.epoch)
             timeline.begin(entry)
-        verdict = timeline.judge(entry)
+        verdict = timeline.verdict(entry)
         match verdict:
             case TimelineVerdict.APPLY:
-                timeline.see(entry)
+                timeline.record_seen(entry)
                 self._apply(entry)
                 self._drain()
             case TimelineVerdict.EARLY | TimelineVerdict.BEHIND:
-                timeline.see(entry)
+                timeline.record_seen(entry)
                 timeline.hold(entry, self.now_us)
                 self._drain()
             case TimelineVerdict.CONFLICT:
-                timeline.report(entry)
-                self.journal.turn_away(self.name, entry, verdict, self._differing(entry))
+                timeline.report_conflict(entry)
+                self.journal.record_verdict(self.name, entry, verdict, self._differing(entry))
             case _:
-                self.journal.turn_away(self.name, entry, verdict)
+                self.journal.record_verdict(self.name, entry, verdict)
         return verdict
 
     def _differing(self, entry: TimelineEntry) -> list[str]:
@@ -291,14 +297,14 @@ class Group:
         """Yield the messages that were applied last in this step, the last one first."""
         return reversed(self._recent[-limits.REMEMBERED_REVISIONS :])
 
-    def go_on(self) -> None:
+    def continue_group(self) -> None:
         """Un-park the group and apply all ready messages, also those of the epochs that it held back."""
         self.timeline.parked = self.timeline.error = None
         self._drain()
-        for epoch in self.timeline.later():
+        for epoch in self.timeline.later_epochs():
             if self.timeline.parked:
                 return
-            self._renew(epoch)
+            self._begin_epoch(epoch)
             self._drain()
 
     def finish(self, *, final: bool = False, is_quiet: bool = True) -> None:
@@ -316,17 +322,17 @@ class Group:
             timeline.close()
             self._drain()
         if self.pipeline.wait_us is not None and timeline.held:
-            self._expire(timeline, self.pipeline.wait_us)
+            self._expire_waits(timeline, self.pipeline.wait_us)
         if timeline.held or self.held_before:
             still = self.held_before & timeline.held.keys()
             self.journal.counts.released += len(self.held_before) - len(still)
             self.journal.counts.held += len(timeline.held) - len(still)
-        timeline.settle()
+        timeline.trim()
 
     def _apply(self, entry: TimelineEntry) -> None:
         emitted, count = self.fold.run([entry.message])
         if count:
-            self.timeline.applied(entry)
+            self.timeline.record_applied(entry)
             self._recent.append(entry)
             if len(self._recent) > 2 * limits.REMEMBERED_REVISIONS:
                 del self._recent[: -limits.REMEMBERED_REVISIONS]
@@ -344,11 +350,11 @@ class Group:
         while (entry := self.timeline.ready()) is not None:
             self._apply(entry)
 
-    def _renew(self, epoch: int) -> None:
-        for lost in self.timeline.renew(epoch):
+    def _begin_epoch(self, epoch: int) -> None:
+        for lost in self.timeline.begin_epoch(epoch):
             self.journal.reject(self.name, lost, "late", f"epoch {epoch} began before it could be applied")
 
-    def _expire(self, timeline: Timeline, timeout_us: int) -> None:
+    def _expire_waits(self, timeline: Timeline, timeout_us: int) -> None:
         for first, last, since_us in timeline.gaps():
             if timeline.parked or self.now_us - since_us < timeout_us:
                 return

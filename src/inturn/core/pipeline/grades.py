@@ -17,7 +17,7 @@ from inturn.core.pipeline.timeline import (
     Held,
     HeldFrom,
     Key,
-    Position,
+    Relation,
     Status,
     Timeline,
     place_mark,
@@ -63,21 +63,21 @@ class GaplessTimeline(Timeline):
     def waiting(self, entry: TimelineEntry) -> TimelineEntry | None:
         return self.held.get(self.key(entry))
 
-    def place(self, entry: TimelineEntry) -> Position:
+    def place(self, entry: TimelineEntry) -> Relation:
         held = self.held.get((entry.epoch, entry.turn))
         if held is not None:
-            return Position.COPY if held.digest == entry.digest else Position.OTHER
+            return Relation.COPY if held.digest == entry.digest else Relation.OTHER
         if entry.epoch != (self.epoch or 0):
-            return Position.FORGOTTEN if entry.epoch < (self.epoch or 0) else Position.AHEAD
+            return Relation.FORGOTTEN if entry.epoch < (self.epoch or 0) else Relation.AHEAD
         distance = entry.turn - self.next()
         if distance >= 0:
-            return Position.NEXT if distance == 0 else Position.AHEAD
+            return Relation.NEXT if distance == 0 else Relation.AHEAD
         if self.skipped and self.is_skipped(entry.turn):
-            return Position.SKIPPED
+            return Relation.SKIPPED
         at = len(self.memory) + distance * MARK_BYTES
         if at < 0:
-            return Position.FORGOTTEN
-        return Position.COPY if self.memory[at : at + MARK_BYTES] == entry.digest[:MARK_BYTES] else Position.OTHER
+            return Relation.FORGOTTEN
+        return Relation.COPY if self.memory[at : at + MARK_BYTES] == entry.digest[:MARK_BYTES] else Relation.OTHER
 
     def ready(self) -> TimelineEntry | None:
         if self.parked in STOPPED or not self.held:
@@ -107,7 +107,7 @@ class GaplessTimeline(Timeline):
         if self.conflicts or self._reported:
             oldest = self.next() - len(self.memory) // MARK_BYTES
             self.forget_conflicts(place_mark(self.epoch or 0, oldest))
-            super().settle()
+            super().trim()
 
     @override
     def gaps(self) -> list[tuple[int, int, int]]:
@@ -134,7 +134,7 @@ class GaplessTimeline(Timeline):
 
     @override
     def drop(self, entry: TimelineEntry) -> None:
-        self.take(entry)
+        self.remove_held(entry)
         self.skip(entry.turn, entry.turn)
 
     @override
@@ -186,8 +186,8 @@ class KeyedTimeline(Timeline):
         return self._waiting.get(self.mark(entry))
 
     @override
-    def report(self, entry: TimelineEntry) -> bool:
-        is_new = super().report(entry)
+    def report_conflict(self, entry: TimelineEntry) -> bool:
+        is_new = super().report_conflict(entry)
         if self._reported is not None and len(self._reported) > limits.REMEMBERED_CONFLICTS:
             # At once, as the messages: the cut between steps must not decide which copy is reported again.
             self._reported.discard(min(self._reported))
@@ -196,7 +196,7 @@ class KeyedTimeline(Timeline):
     def conflict_place(self, entry: TimelineEntry) -> bytes:
         return self.mark(entry)
 
-    def recall(self, entry: TimelineEntry) -> Position | None:
+    def recall(self, entry: TimelineEntry) -> Relation | None:
         """Return whether an applied or held message of this identity has the same content, or None if there is none."""
         mark = self.mark(entry)
         if mark in self._known:
@@ -205,14 +205,14 @@ class KeyedTimeline(Timeline):
             same = self._waiting[mark].digest == entry.digest
         else:
             return None
-        return Position.COPY if same else Position.OTHER
+        return Relation.COPY if same else Relation.OTHER
 
     def restore(self, entry: TimelineEntry) -> None:
         super().restore(entry)
         self._waiting[self.mark(entry)] = entry
 
     def take(self, entry: TimelineEntry) -> None:
-        super().take(entry)
+        super().remove_held(entry)
         del self._waiting[self.mark(entry)]
 
     def give_up(self, error: str) -> list[TimelineEntry]:
@@ -229,14 +229,14 @@ class KeyedTimeline(Timeline):
             self._reported = {each for each in self._reported if not each.startswith(mark)}
 
     def renew(self, epoch: int) -> list[TimelineEntry]:
-        lost = super().renew(epoch)
+        lost = super().begin_epoch(epoch)
         self._known.clear()
         for entry in lost:
             del self._waiting[self.mark(entry)]
         return lost
 
     def settle(self) -> None:
-        super().settle()
+        super().trim()
         self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
 
     def pop(self) -> TimelineEntry:
@@ -255,13 +255,13 @@ class RisingTimeline(KeyedTimeline):
         """Return whether a message of the current epoch is above the greatest place seen."""
         raise NotImplementedError
 
-    def place(self, entry: TimelineEntry) -> Position:
+    def place(self, entry: TimelineEntry) -> Relation:
         if entry.epoch < (self.epoch or 0):
-            return Position.FORGOTTEN
+            return Relation.FORGOTTEN
         if entry.epoch > (self.epoch or 0):
             held = self.held.get(self.key(entry))
-            return Position.AHEAD if held is None else Position.COPY if held.digest == entry.digest else Position.OTHER
-        return Position.NEXT if self.is_above(entry) else self.recall(entry) or Position.FORGOTTEN
+            return Relation.AHEAD if held is None else Relation.COPY if held.digest == entry.digest else Relation.OTHER
+        return Relation.NEXT if self.is_above(entry) else self.recall(entry) or Relation.FORGOTTEN
 
     def applied(self, entry: TimelineEntry) -> None:
         super().applied(entry)
@@ -360,12 +360,12 @@ class TimestampTimeline(KeyedTimeline):
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.turn, entry.tie, entry.id or "")
 
-    def place(self, entry: TimelineEntry) -> Position:
+    def place(self, entry: TimelineEntry) -> Relation:
         known = self.recall(entry)
         if known is not None:
             return known
         watermark = self.watermark()
-        return Position.LATE if watermark is not None and entry.turn < watermark else Position.AHEAD
+        return Relation.LATE if watermark is not None and entry.turn < watermark else Relation.AHEAD
 
     def see(self, entry: TimelineEntry) -> None:
         self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)

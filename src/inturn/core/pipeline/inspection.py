@@ -18,7 +18,7 @@ from inturn.core.errors import InputError, NoSuchGroup
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.results import FailingRow, Output, Rejected, RejectedStatus
+from inturn.core.pipeline.results import FailingDelivery, Output, RejectedMessage, RejectionSummary
 from inturn.core.pipeline.selection import Selection, patterns
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text, shown, visible
@@ -32,7 +32,7 @@ _THEN = {
 
 
 @dataclass(frozen=True)
-class HeldStatus:
+class HeldMessageStatus:
     """A message that a group holds.
 
     Attributes:
@@ -104,7 +104,7 @@ class GroupBrief(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TakenDecision:
+class AppliedDecision:
     """A decision that was applied.
 
     Attributes:
@@ -128,11 +128,11 @@ class GroupHistory:
         delivery: why the first of them could not be delivered; None: no attempt has failed.
     """
 
-    decisions: Sequence[TakenDecision] = ()
-    rejected: Sequence[Rejected] = ()
+    decisions: Sequence[AppliedDecision] = ()
+    rejected: Sequence[RejectedMessage] = ()
     outputs: Sequence[Output] = ()
     undelivered: int | None = None
-    delivery: FailingRow | None = None
+    delivery: FailingDelivery | None = None
 
 
 class Inspector(ABC):
@@ -154,7 +154,7 @@ class Inspector(ABC):
     policy: str
     version: int
     unit = "step"
-    takes = "the next step applies it"
+    applied_when = "the next step applies it"
 
     def __enter__(self) -> Self:
         """Return the view itself; it is closed at the end of the block."""
@@ -228,10 +228,10 @@ class Inspector(ABC):
         """Return the stored outputs, those of each group in the order in which they were emitted."""
 
     @abstractmethod
-    def rejected(self) -> Iterator[Rejected]:
+    def rejected(self) -> Iterator[RejectedMessage]:
         """Return the rejected messages, in the order of their rejection."""
 
-    def failing(self) -> Iterator[FailingRow]:
+    def failing(self) -> Iterator[FailingDelivery]:
         """Return the groups whose outputs cannot be delivered; none if the store does not deliver."""
         return iter(())
 
@@ -239,27 +239,27 @@ class Inspector(ABC):
         """Let refused outputs of these groups, or of all, be delivered again; return the number of groups."""
         return 0
 
-    def refused(self, name: str) -> RejectedStatus | None:
+    def rejection_summary(self, name: str) -> RejectionSummary | None:
         """Return the rejected messages of a group; None if it has none. Reads the rejected messages of all groups."""
-        return RejectedStatus.of(name, self.rejected())
+        return RejectionSummary.of(name, self.rejected())
 
     @abstractmethod
-    def held(self, name: str) -> list[HeldStatus]:
+    def held(self, name: str) -> list[HeldMessageStatus]:
         """Return the messages that a group holds, in the order in which they would be applied."""
 
     @abstractmethod
-    def undecided(self, name: str) -> list[Decision]:
+    def pending_decisions(self, name: str) -> list[Decision]:
         """Return the decisions about a group that are not applied yet."""
 
     def history(self, name: str, limit: int) -> GroupHistory:  # noqa: ARG002 - a hook
         """Return the last events of a group, at most ``limit`` of each kind."""
         return GroupHistory()
 
-    def strays(self) -> list[tuple[str, str]]:
+    def stray_files(self) -> list[tuple[str, str]]:
         """Return the files in the place of decisions that are not decisions, and why each is not."""
         return []
 
-    def move_strays(self) -> list[tuple[str, str]]:
+    def move_stray_files(self) -> list[tuple[str, str]]:
         """Move such files aside, and return them."""
         return []
 
@@ -267,7 +267,7 @@ class Inspector(ABC):
         """Return the message counts of all steps together; None if every step has its own counts."""
         return None
 
-    def more(self, name: str) -> list[str]:  # noqa: ARG002 - a hook
+    def further_sentences(self, name: str) -> list[str]:  # noqa: ARG002 - a hook
         """Return further sentences about a group."""
         return []
 
@@ -280,13 +280,13 @@ class Inspector(ABC):
         try:
             group = self.group(name)
         except InputError:
-            refused = self.refused(name)
+            refused = self.rejection_summary(name)
             if refused is None:
                 raise
             return str(refused)
         held = self.held(name)
         now = dt.datetime.now(dt.UTC)
-        said = [_stands(self, group, held, now)]
+        said = [_status_sentence(self, group, held, now)]
         if group.error and group.status == Status.FAILED:
             said += ["Its error:", *(f"    {visible(line)}" for line in group.error.rstrip().split("\n"))]
         if group.skipped:
@@ -294,8 +294,10 @@ class Inspector(ABC):
         if held:
             places = ", ".join(self.place(each) for each in held[:5]) + (" …" if len(held) > 5 else "")
             said.append(f"It holds {counted(len(held), 'message')}: {places}.")
-        said += [f"Decided by {shown(each.by)}, not yet applied: {each.action}." for each in self.undecided(name)]
-        said += self.more(name)
+        said += [
+            f"Decided by {shown(each.by)}, not yet applied: {each.action}." for each in self.pending_decisions(name)
+        ]
+        said += self.further_sentences(name)
         if group.old_version is not None:
             said.append(
                 f"Its state has version {group.old_version}, the pipeline has version {self.version}: the state is "
@@ -311,11 +313,11 @@ class Inspector(ABC):
         found = Counter(each.old_version or self.version for each in self.groups())
         return dict(sorted(found.items()))
 
-    def place(self, message: HeldStatus) -> str:
+    def place(self, message: HeldMessageStatus) -> str:
         """Return a message's place in words."""
         return self.order.grade.words(message.turn, message.id, message.epoch)
 
-    def gap(self, group: GroupStatus, held: list[HeldStatus]) -> tuple[int, int] | None:
+    def gap(self, group: GroupStatus, held: list[HeldMessageStatus]) -> tuple[int, int] | None:
         """Return the first and the last missing revision before the held messages of a group."""
         if not self.order.grade.has_gaps:
             return None
@@ -329,7 +331,7 @@ class Inspector(ABC):
         return start if group.reached is None else group.reached + 1
 
 
-def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: dt.datetime) -> str:
+def _status_sentence(store: Inspector, group: GroupStatus, held: list[HeldMessageStatus], now: dt.datetime) -> str:
     """Return the first sentence of an explanation."""
     name, since = (
         f"Group {shown(group.group)}",
@@ -364,7 +366,7 @@ def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: d
     return f"{name} is given up: its further messages are rejected. {group.error or ''}".rstrip()
 
 
-def as_json(value: GroupStatus | HeldStatus | RejectedStatus | FailingRow) -> dict[str, Any]:
+def as_json(value: GroupStatus | HeldMessageStatus | RejectionSummary | FailingDelivery) -> dict[str, Any]:
     """Return a status, a held message, a summary of rejected ones or a failing delivery as JSON values."""
     # Not asdict(), which copies states: that took longer than all the rest.
     found = ((name, getattr(value, name)) for name in value.__dataclass_fields__)

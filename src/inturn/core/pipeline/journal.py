@@ -81,7 +81,7 @@ class Journal:
         self.counts.reject(reason)
         self.rejected.append((group and kept_name(group), entry, reason, storable(detail)))
 
-    def turn_away(
+    def record_verdict(
         self, group: str, entry: TimelineEntry, verdict: TimelineVerdict, differing: Sequence[str] = ()
     ) -> None:
         """Count a duplicate or stale message, or record it as rejected, according to the verdict.

@@ -57,7 +57,7 @@ class MonotoneFieldsTimeline(RisingTimeline):
         return entry.tie > self._greatest
 
     @override
-    def see(self, entry: TimelineEntry) -> None:
+    def record_seen(self, entry: TimelineEntry) -> None:
         if entry.epoch == (self.epoch or 0):
             self._greatest = max(self._greatest, entry.tie)
 

@@ -9,8 +9,8 @@ from inturn.core.identity import TimelineEntry, digest, group_text
 from inturn.core.pipeline.content import own_content, values_of
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import integer
-from inturn.core.texts import kept_name, name_fault, storable, unholdable
-from inturn.core.values.construct import Unmade, attempted, filled, is_unfilled, lacking
+from inturn.core.texts import kept_name, name_fault, storable, unstorable_path
+from inturn.core.values.construct import InvalidMarker, attempted, filled, is_unfilled, lacking
 from inturn.core.values.instant import parsed
 from inturn.core.values.models import by_name
 from inturn.core.values.models import make as made_of
@@ -142,13 +142,13 @@ def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) ->
     def make() -> Any:
         wanted = filled(record, given, make=True)
         why = lacking(record, wanted)
-        return made_of(record, wanted) if why is None else Unmade(why)
+        return made_of(record, wanted) if why is None else InvalidMarker(why)
 
     try:
         message = attempted(record, make)
     except TypeError as error:
         raise InputError(f"a message of pipeline {pipeline.name!r} is {given!r}: {error}") from error
-    return message, (given if isinstance(message, Unmade) else {**given, **values_of(message, names)})
+    return message, (given if isinstance(message, InvalidMarker) else {**given, **values_of(message, names)})
 
 
 def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed) -> Iterator[str]:
@@ -164,7 +164,7 @@ def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Pl
             yield f"{field} is {value}, which does not fit into 64 bits"
     if fault := _turn_fault(pipeline, at.turn):
         yield fault
-    if isinstance(message, Unmade):
+    if isinstance(message, InvalidMarker):
         yield message.why
     for field, value in ((pipeline.group, at.group), (pipeline.id, at.id)):
         if field is None or value is None or value.__class__ is int:
@@ -177,7 +177,7 @@ def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Pl
 
 def _content_fault(content: Mapping[str, Any]) -> str | None:
     try:
-        path = unholdable(content)
+        path = unstorable_path(content)
     except RecursionError:
         return "the message is nested too deeply"
     return None if path is None else f"{path} has an unpaired surrogate, which UTF-8 cannot encode"

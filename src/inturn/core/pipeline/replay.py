@@ -20,16 +20,16 @@ from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.handler import check_result, fingerprint
 from inturn.core.pipeline.journal import Counts, Journal
 from inturn.core.pipeline.reading import message_of, read
-from inturn.core.pipeline.results import Output, Rejected
+from inturn.core.pipeline.results import Output, RejectedMessage
 from inturn.core.pipeline.timeline import Timeline
 from inturn.core.pipeline.type_variables import OutputT, StateT
-from inturn.core.values.construct import Unmade
+from inturn.core.values.construct import InvalidMarker
 from inturn.core.values.instant import instant_us
 from inturn.core.values.path import put, value_at
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMessage:
     """One held message: its group is ``waiting``, or parked by a ``gap`` or because it ``failed``."""
 
     group: str
@@ -57,20 +57,20 @@ class Replay(Generic[StateT, OutputT]):
 
     states: dict[str, StateT] = field(default_factory=dict)
     outputs: list[Output[OutputT]] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: list[RejectedMessage] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     timelines: dict[str, Timeline] = field(default_factory=dict)
     verdicts: dict[str, str | None] = field(default_factory=dict)
     version: int = 1
     shape: Any = None
-    taken: int = field(default=0, compare=False)
+    received: int = field(default=0, compare=False)
     handler: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
 
     @property
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldMessage]:
         """The held messages, in the order in which they would be applied."""
         return [
-            Held(group, line.status.value, line.held[key].message)
+            HeldMessage(group, line.status.value, line.held[key].message)
             for group, line in sorted(self.timelines.items())
             for key in sorted(line.held)
         ]
@@ -115,12 +115,12 @@ def replay(
     pipeline.first_state()  # for its checks
     versions.check(pipeline, before.version, before.shape)
     journal = Journal()
-    offers, invalid = read(pipeline, messages, before.taken)
+    offers, invalid = read(pipeline, messages, before.received)
     journal.counts.received = len(offers) + len(invalid)
     rejected = list(before.rejected)
     for why, name, message in invalid:
         journal.counts.reject("invalid")
-        rejected.append(Rejected(name, "invalid", why, message))
+        rejected.append(RejectedMessage(name, "invalid", why, message))
     now_us = instant_us(now) if now else 0
     groups = {name: _reopen(pipeline, name, before, journal, now_us) for name in before.states}
     in_order = sorted(decisions, key=attrgetter("at_us", "id"))
@@ -129,7 +129,7 @@ def replay(
         if name not in groups:
             fold = Fold(pipeline, pipeline.first_state)
             groups[name] = Group(name, pipeline.order.timeline(), fold, journal, now_us)
-        groups[name].offer(entry)
+        groups[name].process(entry)
     for group in groups.values():
         group.finish(final=final)
     proved = pipeline.handler if journal.counts.applied else before.handler
@@ -138,7 +138,7 @@ def replay(
     for name, entry, made in journal.outputs:
         outputs += [Output(*row) for row in pipeline.output_rows(name, entry, made)]
     outputs.sort(key=lambda each: (each.group, each.epoch or 0, each.revision or 0, each.id or "", each.index))
-    rejected += [Rejected(name, why, detail, entry.message) for name, entry, why, detail in journal.rejected]
+    rejected += [RejectedMessage(name, why, detail, entry.message) for name, entry, why, detail in journal.rejected]
     return Replay(
         states={name: groups[name].fold.state for name in sorted(groups)},
         outputs=outputs,
@@ -148,7 +148,7 @@ def replay(
         verdicts=verdicts,
         version=pipeline.version,
         shape=pipeline.shape,
-        taken=before.taken + journal.counts.received,
+        received=before.received + journal.counts.received,
         handler=proved,
     )
 
@@ -186,7 +186,7 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     for name in pipeline.placing_fields:
         content = put(content, name, value_at(own, name))
     message, _ = message_of(pipeline, content)
-    if isinstance(message, Unmade):
+    if isinstance(message, InvalidMarker):
         raise InputError(message.why)
     return changed(entry, message=message)
 

@@ -34,7 +34,7 @@ class Output(Generic[OutputT]):
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedMessage:
     """One message that will not be applied, with the reason.
 
     Attributes:
@@ -53,7 +53,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class FailingRow:
+class FailingDelivery:
     """A group whose outputs cannot be delivered.
 
     Attributes:
@@ -74,7 +74,7 @@ class FailingRow:
 
 
 @dataclass(frozen=True)
-class RejectedStatus:
+class RejectionSummary:
     """The rejected messages of a group.
 
     Attributes:
@@ -92,7 +92,7 @@ class RejectedStatus:
     at: dt.datetime | None
 
     @classmethod
-    def of(cls, group: str, rejected: Iterable[Rejected]) -> "RejectedStatus | None":
+    def of(cls, group: str, rejected: Iterable[RejectedMessage]) -> "RejectionSummary | None":
         """Count the rejected messages of a group, out of all of them, in order."""
         wanted, reasons, last = kept_name(group), Counter[str](), None
         for each in rejected:

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from inturn.core import limits
-from inturn.core.identity import Spot, TimelineEntry
+from inturn.core.identity import HeldKey, TimelineEntry
 from inturn.core.texts import kept_error, storable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Status(StrEnum):
     GIVEN_UP = "given up"  # parked for good, by an operator's decision
 
 
-class Position(StrEnum):
+class Relation(StrEnum):
     """The places of a message relative to its group."""
 
     NEXT = "next"
@@ -80,23 +80,23 @@ class TimelineVerdict(StrEnum):
 
 
 _KNOWN = {
-    Position.COPY: TimelineVerdict.DUPLICATE,
-    Position.OTHER: TimelineVerdict.CONFLICT,
-    Position.FORGOTTEN: TimelineVerdict.STALE,
-    Position.SKIPPED: TimelineVerdict.SKIPPED,
-    Position.LATE: TimelineVerdict.LATE,
+    Relation.COPY: TimelineVerdict.DUPLICATE,
+    Relation.OTHER: TimelineVerdict.CONFLICT,
+    Relation.FORGOTTEN: TimelineVerdict.STALE,
+    Relation.SKIPPED: TimelineVerdict.SKIPPED,
+    Relation.LATE: TimelineVerdict.LATE,
 }
-_RUNNING = {Position.NEXT: TimelineVerdict.APPLY, Position.AHEAD: TimelineVerdict.EARLY, **_KNOWN}
+_RUNNING = {Relation.NEXT: TimelineVerdict.APPLY, Relation.AHEAD: TimelineVerdict.EARLY, **_KNOWN}
 
-TABLE: dict[Status, dict[Position, TimelineVerdict]] = {
+TABLE: dict[Status, dict[Relation, TimelineVerdict]] = {
     Status.OPEN: _RUNNING,
     Status.WAITING: _RUNNING,
     # A group parked by a gap continues automatically if the predecessor still arrives.
-    Status.GAP: {Position.NEXT: TimelineVerdict.APPLY, Position.AHEAD: TimelineVerdict.BEHIND, **_KNOWN},
+    Status.GAP: {Relation.NEXT: TimelineVerdict.APPLY, Relation.AHEAD: TimelineVerdict.BEHIND, **_KNOWN},
     # A group parked by an error continues only after a decision.
-    Status.FAILED: {Position.NEXT: TimelineVerdict.BEHIND, Position.AHEAD: TimelineVerdict.BEHIND, **_KNOWN},
+    Status.FAILED: {Relation.NEXT: TimelineVerdict.BEHIND, Relation.AHEAD: TimelineVerdict.BEHIND, **_KNOWN},
     # A group that was given up never continues.
-    Status.GIVEN_UP: {Position.NEXT: TimelineVerdict.GIVEN_UP, Position.AHEAD: TimelineVerdict.GIVEN_UP, **_KNOWN},
+    Status.GIVEN_UP: {Relation.NEXT: TimelineVerdict.GIVEN_UP, Relation.AHEAD: TimelineVerdict.GIVEN_UP, **_KNOWN},
 }
 
 STOPPED = (Status.FAILED, Status.GIVEN_UP)
@@ -116,7 +116,7 @@ class HeldPlace(Protocol):
 
 
 Held = TypeVar("Held", bound=HeldPlace)
-HeldFrom = Callable[[Spot], Iterator[Held]]
+HeldFrom = Callable[[HeldKey], Iterator[Held]]
 """A function that yields the held messages from a spot on, in the order of the spots."""
 
 
@@ -148,7 +148,7 @@ class Timeline(ABC):
     parked: Status | None = None
     error: str | None = None
     held: dict[Key, TimelineEntry] = field(default_factory=dict)
-    beside: int = 0
+    external_ids: int = 0
     conflicts: bytes = b""
     _heap: list[Key] = field(default_factory=list, init=False, repr=False, compare=False)
     """The keys of held messages, and of some that are no longer held."""
@@ -166,14 +166,14 @@ class Timeline(ABC):
         """The status of the group."""
         return self.parked or (Status.WAITING if self.held else Status.OPEN)
 
-    def judge(self, entry: TimelineEntry) -> TimelineVerdict:
+    def verdict(self, entry: TimelineEntry) -> TimelineVerdict:
         """Return the verdict on a message; nothing changes."""
-        position = self.place(entry)
-        if position is Position.OTHER and self._reported and self._conflict(entry) in self._reported:
-            position = Position.COPY
+        position = self.relation(entry)
+        if position is Relation.OTHER and self._reported and self._conflict(entry) in self._reported:
+            position = Relation.COPY
         return TABLE[self.status][position]
 
-    def report(self, entry: TimelineEntry) -> bool:
+    def report_conflict(self, entry: TimelineEntry) -> bool:
         """Remember a conflict; return whether it is new. If not, the message is a copy of one that was reported."""
         conflict, known = self._conflict(entry), self._reported or set()
         if conflict in known:
@@ -190,14 +190,14 @@ class Timeline(ABC):
         if self._reported:
             self._reported = {each for each in self._reported if each >= below}
 
-    def renews(self, entry: TimelineEntry) -> bool:
+    def begins_epoch(self, entry: TimelineEntry) -> bool:
         """Return whether the message's higher epoch starts the timeline again.
 
         A failed group waits for a decision first; a group that was given up never starts again.
         """
         return self.parked not in STOPPED and self.epoch is not None and entry.epoch > self.epoch
 
-    def renew(self, epoch: int) -> list[TimelineEntry]:
+    def begin_epoch(self, epoch: int) -> list[TimelineEntry]:
         """Start again in ``epoch``; return the held messages of earlier epochs, which are too late to be applied."""
         lost = []
         while (key := self.first()) is not None and self.held[key].epoch < epoch:
@@ -245,12 +245,12 @@ class Timeline(ABC):
         times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
         return min(times) if times and self.parked is None else None
 
-    def later(self) -> list[int]:
+    def later_epochs(self) -> list[int]:
         """Return the epochs of held messages after the current one, in order; a failed group has held them back."""
         return sorted({entry.epoch for entry in self.held.values() if entry.epoch > (self.epoch or 0)})
 
     @abstractmethod
-    def place(self, entry: TimelineEntry) -> Position:
+    def relation(self, entry: TimelineEntry) -> Relation:
         """Return the place of a message."""
 
     @abstractmethod
@@ -274,13 +274,13 @@ class Timeline(ABC):
         """Remove and return the next held message to apply, if there is one and the group is not parked."""
 
     @abstractmethod
-    def applied(self, entry: TimelineEntry) -> None:
+    def record_applied(self, entry: TimelineEntry) -> None:
         """Record an applied message: advance and remember it."""
 
     def begin(self, entry: TimelineEntry) -> None:
         """Note the first message of a group or of an epoch, before it is judged; most orders need not."""
 
-    def see(self, entry: TimelineEntry) -> None:
+    def record_seen(self, entry: TimelineEntry) -> None:
         """Record how far the group has been seen, for an accepted message, applied or held; most orders need not."""
 
     def restore(self, entry: TimelineEntry) -> None:
@@ -303,8 +303,8 @@ class Timeline(ABC):
 
     def drop(self, entry: TimelineEntry) -> None:
         """Remove a held message that is never applied; it is remembered as applied, so that a copy is a duplicate."""
-        self.take(entry)
-        self.applied(entry)
+        self.remove_held(entry)
+        self.record_applied(entry)
 
     def is_idle(self, now_us: int) -> bool:
         """Return whether no message has arrived for so long that held messages no longer wait for a later one."""
@@ -317,14 +317,14 @@ class Timeline(ABC):
     def close(self) -> None:
         """Close the input: nothing waits for a later message any longer."""
 
-    def unknown(self, entries: Iterable[TimelineEntry]) -> list[bytes]:  # noqa: ARG002 - a hook
+    def external_marks(self, entries: Iterable[TimelineEntry]) -> list[bytes]:  # noqa: ARG002 - a hook
         """Return the distinct marks of these messages that may be among the ids stored in addition to the timeline."""
         return []
 
-    def remind(self, remembered: Iterable[Remembered]) -> None:
+    def add_external(self, remembered: Iterable[Remembered]) -> None:
         """Add ids that are stored in addition to the timeline, until the step ends."""
 
-    def part(self) -> list[Remembered]:
+    def take_external(self) -> list[Remembered]:
         """Remove and return the remembered ids if there are many, for the store to keep; call it after the step."""
         return []
 
@@ -347,11 +347,11 @@ class Timeline(ABC):
         at = bisect_right(self.skipped, revision, key=itemgetter(0))
         return at > 0 and revision <= self.skipped[at - 1][1]
 
-    def take(self, entry: TimelineEntry) -> None:
+    def remove_held(self, entry: TimelineEntry) -> None:
         """Remove a held message, in or out of order."""
         del self.held[self.key(entry)]
 
-    def settle(self) -> None:
+    def trim(self) -> None:
         """End the step: forget messages and conflicts beyond the limits."""
         if self._reported or self.conflicts:
             last = sorted(self._reported or ())[-limits.REMEMBERED_CONFLICTS :]

@@ -185,7 +185,7 @@ def _upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
         msg = f"pipeline {pipeline.name!r}: upgrade raised {error_text(error)} on a state of version {version}"
         raise StateError(f"{msg}: {state!r:.200}") from error
     try:
-        return pipeline.normal(_typed(pipeline, made))
+        return pipeline.normalize(_typed(pipeline, made))
     except Exception as error:  # includes errors of the state type's own checks
         msg = f"pipeline {pipeline.name!r}: upgrade returned an invalid state for a state of version {version}: "
         raise StateError(msg + text_of(error)) from error
@@ -231,7 +231,7 @@ def carried(pipeline: "Pipeline", state: Any, version: int, shape: Any) -> Any:
         return upgraded(pipeline, state.value, state.version)
     if version != pipeline.version:
         return upgraded(pipeline, as_json(state), version)
-    return state if shape == pipeline.shape else _grown(pipeline.normal.kind, state)
+    return state if shape == pipeline.shape else _grown(pipeline.normalize.kind, state)
 
 
 def _grown(kind: Kind, value: Any) -> Any:

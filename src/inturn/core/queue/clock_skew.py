@@ -34,7 +34,7 @@ class Span(NamedTuple):
     until_ms: int
 
 
-class Over(NamedTuple):
+class ExpiredSpan(NamedTuple):
     """A span that has ended by the clock that is behind.
 
     Attributes:
@@ -61,23 +61,23 @@ class ClockSkew:
         self.seen_ms = 2**63
         self.next_end_ms: float = inf
         self._ends: list[tuple[int, Span]] = []
-        self.told: list[tuple[int, Span]] = []
+        self.reported: list[tuple[int, Span]] = []
 
-    def look(self, now_ms: int, later: Callable[[int], Iterable[Span]]) -> list[Over]:
+    def end_spans(self, now_ms: int, later: Callable[[int], Iterable[Span]]) -> list[ExpiredSpan]:
         """Return the spans that have ended; ``later`` returns those that begin after a time, if the clock went back."""
         if now_ms < self.seen_ms:
             self._ends.clear()  # it is unknown how far the clock went back
-            self.note(later(now_ms), now_ms)
+            self.record(later(now_ms), now_ms)
         self.seen_ms = now_ms
         over = []
         while self._ends and self._ends[0][0] <= now_ms:
-            self.told.append(heappop(self._ends))
-            end_ms, span = self.told[-1]
-            over.append(Over(span, end_ms - (span.until_ms - span.since_ms), end_ms))
+            self.reported.append(heappop(self._ends))
+            end_ms, span = self.reported[-1]
+            over.append(ExpiredSpan(span, end_ms - (span.until_ms - span.since_ms), end_ms))
         self._set_next()
         return over
 
-    def note(self, spans: Iterable[Span], now_ms: int) -> None:
+    def record(self, spans: Iterable[Span], now_ms: int) -> None:
         """Record all spans that begin in the future; a span that was recorded before keeps its end."""
         known = {span: end_ms for end_ms, span in self._ends}
         self._ends = [(known.get(span, now_ms + span.until_ms - span.since_ms), span) for span in spans]
@@ -88,15 +88,15 @@ class ClockSkew:
         """Return when the next recorded span of a queue ends, or None if none is recorded."""
         return min((end_ms for end_ms, span in self._ends if span.queue == queue), default=None)
 
-    def kept(self) -> None:
+    def committed(self) -> None:
         """Forget the spans reported as ended: their ends are written."""
-        self.told.clear()
+        self.reported.clear()
 
-    def lost(self) -> None:
+    def rolled_back(self) -> None:
         """Restore the spans reported as ended: the transaction was rolled back."""
-        for each in self.told:
+        for each in self.reported:
             heappush(self._ends, each)
-        self.told.clear()
+        self.reported.clear()
         self._set_next()
 
     def _set_next(self) -> None:

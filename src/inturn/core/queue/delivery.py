@@ -38,7 +38,7 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple, Self
 
 from inturn.core.queue.lapsed import LapsedRule
-from inturn.core.queue.messages import QueueInfo, QueueSettings, ReceiveRequest, StoredMessage, Why
+from inturn.core.queue.messages import GroupAvailability, QueueInfo, QueueSettings, ReceiveRequest, StoredMessage
 
 
 class DeliveryState(NamedTuple):
@@ -157,7 +157,7 @@ def delayed(delay_ms: int, now_ms: int) -> DeliveryState:
     return DeliveryState(now_ms + delay_ms, since_ms=now_ms)
 
 
-class Taking:
+class ReceiveSelection:
     """The share of each request of one call in the free groups, which a store finds in the order of the ready queue.
 
     Attributes:
@@ -196,7 +196,7 @@ class Taking:
         for hold in holds:
             if count == self.left or is_hidden(hold, self.now_ms):
                 break
-            if self._is_alone(hold):
+            if self._must_be_alone(hold):
                 is_over = True
                 if not (count or self._taken) and self._rule is not LapsedRule.NONE:
                     count, self._has_lapsed = 1, True
@@ -206,7 +206,7 @@ class Taking:
         self.left = 0 if is_over else self.left
         return count
 
-    def _is_alone(self, hold: DeliveryState | None) -> bool:
+    def _must_be_alone(self, hold: DeliveryState | None) -> bool:
         """Return whether a message is returned alone, or not at all."""
         if hold is None or not hold.lapsed:
             return False
@@ -260,15 +260,15 @@ def counted(hold: DeliveryState | None, change: Settlement) -> DeliveryState:
 
 def blocking(
     head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
-) -> tuple[Why, DeliveryState | None]:
+) -> tuple[GroupAvailability, DeliveryState | None]:
     """Return why the head of a group cannot be received, and the state that hides it; ``holds`` are all states."""
     hold = next((each for each in holds if blocks_all(each, now_ms)), head)
     if hold is None or not is_hidden(hold, now_ms):
-        return Why.READY, None
-    return (Why.DELAYED if hold.token is None else Why.IN_FLIGHT), hold
+        return GroupAvailability.READY, None
+    return (GroupAvailability.DELAYED if hold.token is None else GroupAvailability.IN_FLIGHT), hold
 
 
-def given_back(hold: DeliveryState, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0) -> DeliveryState | None:
+def nacked_state(hold: DeliveryState, *, is_head: bool, delay_ms: int = 0, now_ms: int = 0) -> DeliveryState | None:
     """Return the state of a message after its lease or delay, or None if nothing needs to be kept.
 
     Args:
@@ -318,6 +318,6 @@ def moved(entry: StoredMessage, queue: QueueInfo, to: QueueInfo, note: str | Non
     """Return a message as stored in the queue to which it is moved: in its old place there, or last if it has none."""
     origin = entry.origin or entry.sequence_number
     is_within = queue.number == to.number
-    number = entry.sequence_number if is_within else origin if to.has_given(origin) else to.last + 1
+    number = entry.sequence_number if is_within else origin if to.has_assigned(origin) else to.last + 1
     came_from = entry.came_from if is_within and entry.came_from else queue.name
     return StoredMessage(number, *entry[1:7], now_ms, None if number == origin else origin, came_from, note)

@@ -17,7 +17,7 @@ ORIGIN: Final = ""
 """The incarnation of numbers assigned before incarnations were introduced, and of an empty history."""
 
 
-class Began(NamedTuple):
+class IncarnationStart(NamedTuple):
     """The beginning of an incarnation.
 
     Attributes:
@@ -41,7 +41,7 @@ class QueuePosition(NamedTuple):
     incarnation: str | None = None
 
 
-def incarnation_of(history: Iterable[Began], number: int) -> str:
+def incarnation_of(history: Iterable[IncarnationStart], number: int) -> str:
     """Return the incarnation in which a number was assigned; the history is in the order of beginnings."""
     found = ORIGIN
     for after, incarnation in history:
@@ -51,17 +51,17 @@ def incarnation_of(history: Iterable[Began], number: int) -> str:
     return found
 
 
-def begin(history: Sequence[Began], last: int, incarnation: str) -> list[Began]:
+def begin(history: Sequence[IncarnationStart], last: int, incarnation: str) -> list[IncarnationStart]:
     """Return the history with an incarnation that is about to assign its first number, after ``last``.
 
     An incarnation that has assigned no number is removed. Nothing changes if the new one is already the last.
     """
     if history and history[-1].incarnation == incarnation:
         return list(history)
-    return [*(each for each in history if each.after < last), Began(last, incarnation)]
+    return [*(each for each in history if each.after < last), IncarnationStart(last, incarnation)]
 
 
-def trim(history: Sequence[Began], read_to: int, most: int) -> list[Began]:
+def trim(history: Sequence[IncarnationStart], read_to: int, most: int) -> list[IncarnationStart]:
     """Return the history without beginnings older than the slowest reader needs.
 
     Args:

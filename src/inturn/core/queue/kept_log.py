@@ -93,7 +93,7 @@ class Removable(NamedTuple):
 
 def removable(queue: QueueInfo, blocks: Sequence[LogBlock], now_ms: int) -> Removable:
     """Return the acknowledged messages of a queue that may be removed now; ``blocks`` are measured, in order."""
-    read_to = min(queue.readers.values(), default=queue.every[1])
+    read_to = min(queue.readers.values(), default=queue.number_range[1])
     keep_ms, keep_bytes = queue.settings.keep_ms, queue.settings.keep_bytes
     return Removable(
         read_to,
@@ -123,7 +123,7 @@ def next_block(queue: QueueInfo, measured: int | None, first: int | None) -> tup
     if measured is None:
         if first is None:
             return None
-        measured = first - 1 - (first - 1 - queue.every[0]) % limits.LOG_BLOCK
+        measured = first - 1 - (first - 1 - queue.number_range[0]) % limits.LOG_BLOCK
     return measured, measured + limits.LOG_BLOCK
 
 
@@ -138,7 +138,10 @@ def find_time(queue: QueueInfo, at_ms: int, probe: Callable[[int], tuple[int, in
         at_ms: the time.
         probe: returns number and time of the first message after a number; None: there is none.
     """
-    before, after = queue.every[0], queue.last  # what is up to `before` was sent earlier; what is behind `after`, not
+    before, after = (
+        queue.number_range[0],
+        queue.last,
+    )  # what is up to `before` was sent earlier; what is behind `after`, not
     while before < after:
         middle = (before + after) // 2
         found = probe(middle)

@@ -297,7 +297,7 @@ class Depth(NamedTuple):
     parked: int = 0
 
 
-class Why(IntEnum):
+class GroupAvailability(IntEnum):
     """The reasons why the head of a group cannot be received."""
 
     READY = 0
@@ -326,7 +326,7 @@ class GroupView(NamedTuple):
     depth: int
     head: int
     head_sent_ms: int
-    why: Why
+    availability: GroupAvailability
     until_ms: int | None
     token: int | None
     attempts: int
@@ -364,12 +364,12 @@ class QueueInfo:
     readers: dict[str, int] = field(default_factory=dict)
     depth: int = 0
     last: int = 0
-    tokens: int = 0
-    back: tuple[int, int] = field(default=(0, 0), compare=False)
+    last_token: int = 0
+    last_requeue_place: tuple[int, int] = field(default=(0, 0), compare=False)
     due_ms: int | None = field(default=None, compare=False)
 
     @cached_property
-    def every(self) -> tuple[int, int]:
+    def number_range(self) -> tuple[int, int]:
         """The number before its first sequence number, and its last possible one."""
         return first_number(self.number), first_number(self.number + 1)
 
@@ -383,6 +383,6 @@ class QueueInfo:
         """The number up to which an acknowledged message is removed at once; 0 where the log is kept."""
         return 0 if self.settings.keeps_log else self.read_to
 
-    def has_given(self, sequence_number: int) -> bool:
+    def has_assigned(self, sequence_number: int) -> bool:
         """Return whether a sequence number is one of this queue's."""
         return sequence_number >> limits.SEQUENCE_BITS == self.number and sequence_number != first_number(self.number)

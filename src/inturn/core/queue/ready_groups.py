@@ -32,7 +32,7 @@ from inturn.core.queue.messages import QueueSettings, first_number
 T = TypeVar("T")
 
 
-class LinePlace(NamedTuple):
+class ReadyPlace(NamedTuple):
     """A place in the ready queue; the smaller is first, and of equal places that with the smaller sequence number.
 
     Attributes:
@@ -42,10 +42,10 @@ class LinePlace(NamedTuple):
     """
 
     number: int
-    turn: int = 0
+    rank: int = 0
 
 
-START = LinePlace(0)
+START = ReadyPlace(0)
 """The last place of a requeued group, before any group was requeued."""
 
 
@@ -58,12 +58,12 @@ def is_ready(
     return not any(blocks_all(hold, now_ms) for hold in holds)
 
 
-def was_tried(head: DeliveryState | None) -> bool:
+def is_requeued(head: DeliveryState | None) -> bool:
     """Return whether a group whose first message is in this state is a requeued one."""
     return head is not None and head.attempts > 0
 
 
-def joined(back: LinePlace, head: int, last: int, *, is_back: bool) -> tuple[LinePlace, LinePlace]:
+def place_of_joining(back: ReadyPlace, head: int, last: int, *, is_back: bool) -> tuple[ReadyPlace, ReadyPlace]:
     """Return the place of a group that becomes ready, and the last place of a requeued group.
 
     Args:
@@ -73,18 +73,18 @@ def joined(back: LinePlace, head: int, last: int, *, is_back: bool) -> tuple[Lin
         is_back: whether the group is a requeued one.
     """
     if is_back:
-        place = LinePlace(max(last, back.number), back.turn + 2)
+        place = ReadyPlace(max(last, back.number), back.rank + 2)
         return place, place
     if head > back.number:
-        return LinePlace(head), back
-    return LinePlace(back.number, back.turn + 1), back
+        return ReadyPlace(head), back
+    return ReadyPlace(back.number, back.rank + 1), back
 
 
-def ahead(place: LinePlace, lead: int, queue: int) -> LinePlace:
+def moved_forward(place: ReadyPlace, lead: int, queue: int) -> ReadyPlace:
     """Return the place of a group that is moved forward by ``lead`` messages of the queue with this number."""
     if not lead:
         return place
-    return LinePlace(max(place.number - lead, first_number(queue) + 1), max(place.turn, 1))
+    return ReadyPlace(max(place.number - lead, first_number(queue) + 1), max(place.rank, 1))
 
 
 def lead_of(priority: int, settings: QueueSettings) -> int:
@@ -92,7 +92,7 @@ def lead_of(priority: int, settings: QueueSettings) -> int:
     return priority * (settings.priority_lead or 0)
 
 
-def by_turn(touched: Sequence[T]) -> list[T]:
+def in_join_order(touched: Sequence[T]) -> list[T]:
     """Return changed groups, each once, in the order in which they join; of repeated ones the last change counts."""
     return list(reversed(dict.fromkeys(reversed(touched))))
 

@@ -1,6 +1,6 @@
 """The delay before a message is received again, if the caller specifies none."""
 
-from inturn.core.queue.delivery import DeliveryState, given_back, is_hidden
+from inturn.core.queue.delivery import DeliveryState, is_hidden, nacked_state
 from inturn.core.queue.messages import QueueSettings
 
 _MASK = 2**64 - 1
@@ -35,7 +35,7 @@ def nacked(
     """Return the state of a message after its holder nacks it; ``delay_ms`` None: with the queue's own delay."""
     if delay_ms is None:
         delay_ms = retry_ms(settings, number, hold.attempts) if is_head and not hold.deferred else 0
-    return given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
+    return nacked_state(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
 
 
 def ended(
@@ -48,4 +48,4 @@ def ended(
         left = nacked(hold, settings, number, is_head=is_head, delay_ms=None, now_ms=deadline_ms)
         if is_hidden(left, now_ms):
             return left
-    return given_back(hold, is_head=is_head)
+    return nacked_state(hold, is_head=is_head)

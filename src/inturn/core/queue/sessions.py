@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from inturn.core.queue.delivery import DeliveryState, Settlement, SettleResult, blocking
-from inturn.core.queue.messages import GroupView, StoredMessage, Why
+from inturn.core.queue.messages import GroupAvailability, GroupView, StoredMessage
 
 
 class GroupLock(NamedTuple):
@@ -118,7 +118,7 @@ class SessionAnswer(NamedTuple):
 
     verdict: SettleResult
     group: str = ""
-    gate: GroupLock = OPEN
+    group_lock: GroupLock = OPEN
     state: bytes | None = None
 
 
@@ -127,12 +127,12 @@ def is_locked(gate: GroupLock, now_ms: int) -> bool:
     return gate.until_ms is not None and gate.until_ms > now_ms
 
 
-def is_closed(gate: GroupLock) -> bool:
+def excludes_receivers(gate: GroupLock) -> bool:
     """Return whether receivers are excluded; an expired lock excludes them until it is removed."""
     return gate.token is not None or gate.note is not None
 
 
-def is_of(gate: GroupLock, token: int | None, now_ms: int) -> bool:
+def is_held_by(gate: GroupLock, token: int | None, now_ms: int) -> bool:
     """Return whether the session of this token still holds the group."""
     return token is not None and gate.token == token and is_locked(gate, now_ms)
 
@@ -149,7 +149,7 @@ def renewed(gate: GroupLock, ms: int, now_ms: int) -> GroupLock:
 
 def extended(gate: GroupLock, change: Settlement, now_ms: int) -> GroupLock | None:
     """Return the lock after a message is extended that was received in its session; None if it was not."""
-    return renewed(gate, change.ms or 0, now_ms) if is_of(gate, change.token, now_ms) else None
+    return renewed(gate, change.ms or 0, now_ms) if is_held_by(gate, change.token, now_ms) else None
 
 
 def within(gate: GroupLock, hold: DeliveryState) -> DeliveryState:
@@ -170,7 +170,7 @@ def decide(
     if by_nobody:
         if is_locked(gate, now_ms) or is_held or (verb is SessionVerb.LOCK and gate.note is not None):
             return SettleResult.HELD, gate
-    elif not is_of(gate, request.token, now_ms):
+    elif not is_held_by(gate, request.token, now_ms):
         return SettleResult.EXPIRED, gate
     if verb is SessionVerb.LOCK:
         gate = renewed(gate._replace(token=token), request.ms, now_ms)
@@ -186,18 +186,18 @@ def decide(
 def may_fetch(gate: GroupLock, token: int | None, now_ms: int) -> bool:
     """Return whether a deferred message of the group may be fetched, by the session of a token or without one."""
     if token is not None:
-        return is_of(gate, token, now_ms)
+        return is_held_by(gate, token, now_ms)
     return gate.note is None and not is_locked(gate, now_ms)
 
 
-def why(
+def availability(
     gate: GroupLock, head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
-) -> tuple[Why, int | None, int | None]:
+) -> tuple[GroupAvailability, int | None, int | None]:
     """Return why the head of a group cannot be received, until when, and the token that holds it."""
     if gate.note is not None:
-        return Why.PARKED, None, None
+        return GroupAvailability.PARKED, None, None
     if is_locked(gate, now_ms):
-        return Why.LOCKED, gate.until_ms, gate.token
+        return GroupAvailability.LOCKED, gate.until_ms, gate.token
     reason, hold = blocking(head, holds, now_ms)
     return (reason, hold.until_ms, hold.token) if hold else (reason, None, None)
 
@@ -211,7 +211,7 @@ def view(
     now_ms: int,
 ) -> GroupView:
     """Return the status of a group; ``own`` is the state of its first message, ``holds`` those of all its messages."""
-    reason, until_ms, token = why(gate, own, holds, now_ms)
+    reason, until_ms, token = availability(gate, own, holds, now_ms)
     attempts = own.attempts if own else 0
     number, sent_ms = head.sequence_number, head.sent_ms
     return GroupView(head.group, depth, number, sent_ms, reason, until_ms, token, attempts, gate.note)

@@ -186,7 +186,7 @@ def _fill_values(fill: Fill, value: Any, make: bool) -> Any:  # noqa: FBT001 - p
 T = TypeVar("T")
 
 
-class Unmade(NamedTuple):
+class InvalidMarker(NamedTuple):
     """The placeholder for a message that cannot be made.
 
     Attributes:
@@ -196,7 +196,7 @@ class Unmade(NamedTuple):
     why: str
 
 
-def attempted(record: type, make: Callable[[], T]) -> T | Unmade:
+def attempted(record: type, make: Callable[[], T]) -> T | InvalidMarker:
     """Make a message, or return why its type refuses it.
 
     Raises:
@@ -209,9 +209,9 @@ def attempted(record: type, make: Callable[[], T]) -> T | Unmade:
         frame = error.__traceback__ and error.__traceback__.tb_next
         if frame is None or frame.tb_next is None:
             raise
-        return Unmade(refusal(record, error))
+        return InvalidMarker(refusal(record, error))
     except Exception as error:  # noqa: BLE001 - the type's own checks may raise anything
-        return Unmade(refusal(record, error))
+        return InvalidMarker(refusal(record, error))
 
 
 def refusal(record: type, error: BaseException) -> str:

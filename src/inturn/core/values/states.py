@@ -156,7 +156,7 @@ def required(record: type) -> frozenset[str]:
     return frozenset(name for name in field_names(record) or () if name in owed)
 
 
-class Normal:
+class StateNormalizer:
     """The normal form of the states of one type; called with a state after each message.
 
     Args:

@@ -17,7 +17,7 @@ from inturn.core.errors import InputError
 from inturn.core.identity import digests, is_model
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.reading import with_time
-from inturn.core.values.construct import Unmade, attempted, decoded, error_text, fill_of, filled, lacking
+from inturn.core.values.construct import InvalidMarker, attempted, decoded, error_text, fill_of, filled, lacking
 from inturn.core.values.models import make
 from inturn.core.values.path import parts
 from inturn.spark.columns import contents
@@ -138,11 +138,11 @@ def _try_build(record: type, fields: dict[str, Any]) -> Any:
 def _validated(model: type, given: dict[str, Any]) -> Any:
     fields = filled(model, given)
     why = lacking(model, fields)
-    return make(model, fields) if why is None else Unmade(why)
+    return make(model, fields) if why is None else InvalidMarker(why)
 
 
 def _refusals(made: Sequence[Any]) -> dict[int, str]:
-    return {row: each.why for row, each in enumerate(made) if isinstance(each, Unmade)}
+    return {row: each.why for row, each in enumerate(made) if isinstance(each, InvalidMarker)}
 
 
 def _needs_no_conversion(field: RecordField, kind: pa.DataType) -> bool:

@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
-from inturn.core.identity import Spot
+from inturn.core.identity import HeldKey
 from inturn.core.override import override
-from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.inspection import GroupBrief, GroupHistory, GroupStatus, HeldStatus, TakenDecision
+from inturn.core.pipeline.decision_service import DecisionService
+from inturn.core.pipeline.inspection import AppliedDecision, GroupBrief, GroupHistory, GroupStatus, HeldMessageStatus
 from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.results import Output, Rejected
+from inturn.core.pipeline.results import Output, RejectedMessage
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import last_line
 from inturn.core.words import time_of
@@ -36,7 +36,7 @@ from inturn.spark.tables.manifest import Manifest, SparkStore
 from inturn.spark.tables.sorted_files import Cursor, Hashes, SortedBatches, StoreSlice
 
 
-class SparkInspector(Decider):
+class SparkInspector(DecisionService):
     """A view of a store after its last step; raises StoreError if there is no store or no step."""
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
@@ -102,17 +102,17 @@ class SparkInspector(Decider):
         return {name: status_of(row, self.last) for name, row in self._rows(names).items()}
 
     @override
-    def held(self, name: str) -> list[HeldStatus]:
+    def held(self, name: str) -> list[HeldMessageStatus]:
         return [each for _, _, each in sorted(self._held([name]), key=itemgetter(1))]
 
     @override
-    def heads(self, names: Sequence[str]) -> dict[str, HeldStatus]:
-        found: dict[str, tuple[Spot, HeldStatus]] = {}
+    def heads(self, names: Sequence[str]) -> dict[str, HeldMessageStatus]:
+        found: dict[str, tuple[HeldKey, HeldMessageStatus]] = {}
         for name, spot, each in self._held(names):
             found[name] = min(found.get(name, (spot, each)), (spot, each), key=itemgetter(0))
         return {name: each for name, (_, each) in found.items()}
 
-    def _held(self, names: Sequence[str]) -> Iterator[tuple[str, Spot, HeldStatus]]:
+    def _held(self, names: Sequence[str]) -> Iterator[tuple[str, HeldKey, HeldMessageStatus]]:
         """Yield the held messages of groups, with the group and the spot of each."""
         since = {name: row["held_step"] for name, row in self._rows(names).items() if row["held"]}
         wanted = _hashes(since)
@@ -122,7 +122,7 @@ class SparkInspector(Decider):
                     first = since.get(each["group"])
                     if first is not None and each["step"] >= first:
                         place = each["epoch"], each["turn"], each["id"], time_of(each["since_us"])
-                        yield each["group"], spot, HeldStatus(*place, each["digest"].hex(), each["message"])
+                        yield each["group"], spot, HeldMessageStatus(*place, each["digest"].hex(), each["message"])
 
     @override
     def outputs(self) -> Iterator[Output]:
@@ -132,9 +132,9 @@ class SparkInspector(Decider):
             yield Output(*(*row[:-1], msgspec.json.decode(row[-1])))
 
     @override
-    def rejected(self) -> Iterator[Rejected]:
+    def rejected(self) -> Iterator[RejectedMessage]:
         for manifest, row in self._parquet("rejected", ("group", "reason", "detail", "message")):
-            yield Rejected(*(*row, time_of(manifest.now_us)))
+            yield RejectedMessage(*(*row, time_of(manifest.now_us)))
 
     def _parquet(
         self, table: str, columns: Sequence[str], steps: Sequence[int] | None = None
@@ -160,14 +160,14 @@ class SparkInspector(Decider):
         return found
 
     @override
-    def undecided(self, name: str) -> list[Decision]:
+    def pending_decisions(self, name: str) -> list[Decision]:
         return [each for each in self.store.pending_decisions(self.last).values() if each.group == name]
 
     @override
     def history(self, name: str, limit: int) -> GroupHistory:
         taken = self.store.decisions.applied(name, limits.DECISION_FILES)
         verdicts = self.verdicts(list(taken)[:limit])
-        decisions = [TakenDecision(taken[each], void) for each, void in verdicts.items()]
+        decisions = [AppliedDecision(taken[each], void) for each, void in verdicts.items()]
         row = self._rows([name]).get(name)
         if row is None or not self.store.has_step(row["step"]):
             return GroupHistory(decisions)
@@ -181,11 +181,11 @@ class SparkInspector(Decider):
         return self.store.decisions.append_all(decisions)
 
     @override
-    def strays(self) -> list[tuple[str, str]]:
+    def stray_files(self) -> list[tuple[str, str]]:
         return [(each.path, each.why) for each in self.store.decisions.strays()]
 
     @override
-    def move_strays(self) -> list[tuple[str, str]]:
+    def move_stray_files(self) -> list[tuple[str, str]]:
         return [(each.path, each.why) for each in self.store.decisions.move_strays()]
 
     @override
@@ -221,7 +221,7 @@ class SparkInspector(Decider):
         ]
 
     @override
-    def is_followed(self) -> bool:
+    def may_apply_automatically(self) -> bool:
         return bool(self.last.batches)
 
 

@@ -90,7 +90,7 @@ class VectorizedGroups:
         handler = pipeline.handler
         messages, rows, starts = chunk.messages, streaks.rows, streaks.streak_starts
         state_type = pipeline.state if isinstance(pipeline.state, type) else object
-        normal, is_normal = pipeline.normal, pipeline.normal.is_normal
+        normal, is_normal = pipeline.normalize, pipeline.normalize.is_normal
         done = AppliedGroups()
         for at, before in zip(groups.tolist(), self.found.states(self.rows[groups]), strict=True):
             state, known = before, len(done.outputs)
@@ -138,7 +138,7 @@ class VectorizedGroups:
                 early.append(row)
             else:
                 at = streaks.group.item(row)
-                self.journal.turn_away(
+                self.journal.record_verdict(
                     name, *chunk.judge_repeated(row, known, first, partial(self._report_conflict, at))
                 )
         return np.array(early, dtype=np.int64)
@@ -155,11 +155,11 @@ class VectorizedGroups:
         for row, at, packed, ranges in zip(old.tolist(), groups.tolist(), memory, skipped, strict=True):
             entry = self.chunk.entry(row)
             timeline = self.reports.get(at) or self._timeline(at, memory=packed, skipped=ranges_of(ranges))
-            verdict = timeline.judge(entry)
+            verdict = timeline.verdict(entry)
             if verdict is TimelineVerdict.CONFLICT:
-                timeline.report(entry)
+                timeline.report_conflict(entry)
                 self.reports[at] = timeline
-            self.journal.turn_away(self.chunk.names[at], entry, verdict)
+            self.journal.record_verdict(self.chunk.names[at], entry, verdict)
 
     def _timeline(self, at: int, **stored: Any) -> Timeline:
         """Return the timeline of a group as it was before its streak, with the conflicts that it remembers."""
@@ -169,7 +169,7 @@ class VectorizedGroups:
     def _report_conflict(self, at: int, entry: TimelineEntry) -> bool:
         """Remember a conflict of a group; return whether it is new."""
         timeline = self.reports.get(at) or self._timeline(at)
-        is_new = timeline.report(entry)
+        is_new = timeline.report_conflict(entry)
         if is_new:
             self.reports[at] = timeline
         return is_new
@@ -186,7 +186,7 @@ class VectorizedGroups:
                 continue
             timeline = self.reports.get(at) or self._timeline(at)
             timeline.reached, timeline.memory = reached.item(number), memory[number].as_py()
-            timeline.settle()
+            timeline.trim()
             kept.append(timeline.conflicts or None)
         return pa.array(kept, pa.binary())
 

@@ -70,7 +70,7 @@ class OpenGroup(Group):
     def offer(self, entry: TimelineEntry) -> TimelineVerdict:
         """Offer one message to the timeline, and note whether the group changed."""
         epoch = self.timeline.epoch
-        verdict = super().offer(entry)
+        verdict = super().process(entry)
         if verdict in _CHANGES or self.timeline.epoch != epoch:
             self.changed = True
         return verdict
@@ -263,7 +263,7 @@ class Kernel:
             each.note(chunk, rows[:applied])
         if applied < len(rows):
             failed = chunk.entry(rows[applied])
-            each.timeline.see(failed)
+            each.timeline.record_seen(failed)
             each.park(failed)
             if isinstance(rows, range):
                 for row in rows[applied + 1 :]:
@@ -339,9 +339,11 @@ class Kernel:
             elif first_row == row or first_row not in done:
                 each.offer(chunk.entry(row))
             else:
-                repeated = chunk.judge_repeated(row, chunk.digest_of(first_row), first_row, each.timeline.report)
+                repeated = chunk.judge_repeated(
+                    row, chunk.digest_of(first_row), first_row, each.timeline.report_conflict
+                )
                 each.changed |= repeated[1] is TimelineVerdict.CONFLICT
-                self.journal.turn_away(each.name, *repeated)
+                self.journal.record_verdict(each.name, *repeated)
 
     def _apply_streak(self, chunk: Chunk, each: OpenGroup, rows: Sequence[int], marks: bytes) -> int:
         """Apply a streak of revisions with these marks, and return how many were applied."""

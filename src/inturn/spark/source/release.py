@@ -4,7 +4,7 @@ from inturn.core import limits
 from inturn.core.queue.delivery import SettleAction, Settlement
 from inturn.database import open as open_database
 from inturn.spark.source.options import StreamOptions
-from inturn.store.commands import Ask, queue_of
+from inturn.store.commands import StoreCall, queue_of
 from inturn.store.protocols import Store
 
 
@@ -56,5 +56,5 @@ class UncommittedMessages:
             store.settle(info, [Settlement(number, None, SettleAction.ACK) for number in numbers], now_ms)
             return numbers[-1] if numbers else None
 
-        while (reached := self._queue.writer.run(Ask(self._queue.name, acknowledge_next))) is not None:
+        while (reached := self._queue.writer.run(StoreCall(self._queue.name, acknowledge_next))) is not None:
             after = reached

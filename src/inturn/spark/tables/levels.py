@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from inturn.core.errors import InputError
-from inturn.core.identity import Spot, TimelineEntry
+from inturn.core.identity import HeldKey, TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.records import values
@@ -157,7 +157,7 @@ class LevelReader:
             records[at].timeline.restore(entry)
 
 
-def held_keys(held: pa.Table | pa.RecordBatch) -> list[Spot]:
+def held_keys(held: pa.Table | pa.RecordBatch) -> list[HeldKey]:
     """Return the positions of held messages in their groups; those of older stores have no tie."""
     epochs, turns, ids = (held[name].to_pylist() for name in ("epoch", "turn", "id"))
     ties = held["tie"].to_pylist() if "tie" in held.schema.names else repeat(None, len(held))

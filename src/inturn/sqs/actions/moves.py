@@ -29,9 +29,9 @@ from inturn.sqs.model import (
     StartMessageMoveTask,
     StartMessageMoveTaskAnswer,
 )
-from inturn.store.commands import Ask, Command
+from inturn.store.commands import Command, StoreCall
 from inturn.store.protocols import Store
-from inturn.store.rooms import Rooms
+from inturn.store.rooms import QueueCapacity
 from inturn.store.writer.group_commit import Writer
 
 RUNNING: Final = "RUNNING"
@@ -192,7 +192,7 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
     if not entries:
         task["status"] = "COMPLETED"
     changes: list[Settlement] = []
-    rooms = Rooms(store)
+    rooms = QueueCapacity(store)
     for entry in entries:
         if task["to"] is None and entry.came_from == name:  # already in its source queue
             task["after"] = entry.sequence_number
@@ -201,7 +201,7 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
         if to is None:
             task.update(status="FAILED", failure=failure)
             break
-        if not rooms.take(to):  # the next step tries again
+        if not rooms.reserve(to):  # the next step tries again
             break
         task["after"] = entry.sequence_number
         changes.append(Settlement(entry.sequence_number, None, SettleAction.MOVE, to=to))
@@ -258,7 +258,7 @@ class Mover:
                 )
             ]
 
-        for name in await self._writer.arun(Ask("", left)):
+        for name in await self._writer.arun(StoreCall("", left)):
             self.begin(name)
 
     def begin(self, name: str) -> None:
@@ -277,10 +277,10 @@ class Mover:
                 await task
         if running:
             with suppress(StoreError):  # the claims expire soon in any case
-                await self._writer.arun(Ask("", partial(_give_back, running, self._id)))
+                await self._writer.arun(StoreCall("", partial(_give_back, running, self._id)))
 
     async def _run(self, name: str) -> None:
-        step = Ask("", lambda store, now_ms: _step(store, name, self._id, now_ms))
+        step = StoreCall("", lambda store, now_ms: _step(store, name, self._id, now_ms))
         try:
             while name in self._begun:
                 self._begun.discard(name)

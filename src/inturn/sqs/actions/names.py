@@ -92,7 +92,7 @@ class MessageNames:
         except (ValueError, struct.error):
             raise errors.receipt_handle_is_invalid(text) from None
         is_own = mark == self._mark and checksum == crc32(packed[:-4], self._start)
-        if not is_own or not queue.has_given(number):
+        if not is_own or not queue.has_assigned(number):
             raise errors.receipt_handle_is_invalid(text)
         return ReceiptHandle(number, token, received_ms)
 

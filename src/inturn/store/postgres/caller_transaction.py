@@ -83,10 +83,10 @@ class CallerTransaction:
 
     def _run(self, command: Command[T]) -> T:
         queues = self._queues
-        now_ms = queues.look()
+        now_ms = queues.refresh()
         try:
             value = command.run(queues, self._clock() if self._clock else now_ms)
-            queues.tell()
+            queues.notify()
         finally:
             queues.wire.forget()
         return command.answer(value)
@@ -111,7 +111,7 @@ class CallerQueues(PostgresQueues):
         """Return an empty context: the transaction is the caller's."""
         return nullcontext()
 
-    def look(self) -> int:
+    def refresh(self) -> int:
         """Read the changes of other processes; return the server's time.
 
         Raises:
@@ -124,7 +124,7 @@ class CallerQueues(PostgresQueues):
         self.ready.forget_idle()
         self.sends.look_again()
         ms, version = self.wire.one("now")
-        self.catalog.look(version)
+        self.catalog.refresh(version)
         return int(ms)
 
     def _check(self) -> None:
@@ -138,7 +138,7 @@ class CallerQueues(PostgresQueues):
             )
         self._is_known = True
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Run the queued statements, with the notification for others, which is sent when the transaction ends."""
         self.locks.notify(self._channel)
         self.wire.flush()

@@ -61,7 +61,7 @@ class PostgresCatalog(PostgresStatements):
         self._version: int | None = None
         self._is_changed = False
 
-    def look(self, version: int) -> None:
+    def refresh(self, version: int) -> None:
         """Read the queues again if one was changed since the last transaction; called when a transaction begins."""
         if version != self._version:
             check(*self._one("readable_from"))  # before any table that may have changed its meaning

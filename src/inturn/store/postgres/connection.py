@@ -87,7 +87,7 @@ def plainly(url: str, timeout_s: float | None = None) -> "psycopg.Connection[Any
         raise store_error(error, url) from error
 
 
-def connect_to_look(url: str, timeout_s: float | None = None) -> "psycopg.Connection[Any]":
+def connect_for_inspection(url: str, timeout_s: float | None = None) -> "psycopg.Connection[Any]":
     """Connect read-only to a database whose tables exist; it may be a standby server.
 
     ``timeout_s`` is as for :func:`plainly`.

@@ -29,7 +29,7 @@ class PostgresGroupLocks(PostgresStatements):
 
     def to_take(self, queue: int, group: str) -> GroupLock | None:
         """Lock a group lock's row, to lock or unlock the group; None if a transaction of its session has locked it."""
-        there = self.wire.do("group_lock", queue, group)
+        there = self.wire.queue("group_lock", queue, group)
         row = self._one("group_lock_to_take", queue, group)
         if row is None and there.rows:
             return None
@@ -37,7 +37,7 @@ class PostgresGroupLocks(PostgresStatements):
 
     def save(self, queue: int, group: str, lock: GroupLock) -> None:
         """Write the lock of a group."""
-        if sessions.is_closed(lock):
+        if sessions.excludes_receivers(lock):
             self._do("set_group_lock", queue, group, *lock)
         else:
             self._do("remove_group_lock", queue, group)

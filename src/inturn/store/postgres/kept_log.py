@@ -22,7 +22,7 @@ class PostgresKeptLog(SqlKeptLog):
 
     def read(self, queue: QueueInfo, span: LogSpan, limit: int) -> list[LogEntry]:
         """Return messages of a log, acknowledged or not, in order."""
-        begin, end = queue.every
+        begin, end = queue.number_range
         part = max(span.after, begin), end if span.up_to is None else min(span.up_to, end)
         about = limit, span.first_revision, span.last_revision
         if span.group is None:
@@ -37,7 +37,7 @@ class PostgresKeptLog(SqlKeptLog):
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove acknowledged messages, wherever they are in a log."""
-        self._wire.do("remove_acknowledged", list(numbers))
+        self._wire.queue("remove_acknowledged", list(numbers))
 
     @override
     def _first(self, name: str, *values: Any) -> Any:
@@ -49,9 +49,9 @@ class PostgresKeptLog(SqlKeptLog):
 
     @override
     def _measure(self, queue: QueueInfo, after: int, last: int) -> None:
-        self._wire.do("measure_log", queue.number, after, last)
+        self._wire.queue("measure_log", queue.number, after, last)
 
     @override
     def _remove_messages(self, queue: QueueInfo, gone: Sequence[tuple[int, str | None]]) -> None:
-        self._wire.do("remove_acknowledged", [number for number, _ in gone])
-        self._wire.do("remove_log_blocks", queue.number, gone[-1][0])
+        self._wire.queue("remove_acknowledged", [number for number, _ in gone])
+        self._wire.queue("remove_log_blocks", queue.number, gone[-1][0])

@@ -28,7 +28,7 @@ from inturn.store.postgres.texts import written
 class PostgresKeys(PostgresStatements):
     """The idempotency keys of one database."""
 
-    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
+    def update_key(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Read the record of a key, decide, and write the new record, in the open transaction.
 
         A later change of any key deletes expired rows, but only well after their lifetime: if the clock is set back,
@@ -38,7 +38,7 @@ class PostgresKeys(PostgresStatements):
         if isinstance(request, LockKey):
             record = _record(self._one("key", *at), space, key)
             if record is None or current(record, now_ms) != record:
-                return self._take(space, key, request, now_ms)
+                return self._lock_key(space, key, request, now_ms)
             return decide(KeySlot(record, 0), request, now_ms)[1]
         self.wire.note_transaction()
         since = time.monotonic()
@@ -48,7 +48,7 @@ class PostgresKeys(PostgresStatements):
         self._save(at, record, slot.record, now_ms)
         return answer
 
-    def _take(self, space: str, key: str, request: LockKey, now_ms: int) -> KeyAnswer:
+    def _lock_key(self, space: str, key: str, request: LockKey, now_ms: int) -> KeyAnswer:
         """Lock a free key, unless another transaction is doing so."""
         at = short(written(space)), short(written(key))
         self.wire.note_transaction()
@@ -67,11 +67,11 @@ class PostgresKeys(PostgresStatements):
         Two transactions that advance it at once could set it back, so a lock admits one at a time. The rollback to the
         savepoint releases the lock in any transaction, but does not undo the change of the sequence.
         """
-        self.wire.say("savepoint inturn_token")
+        self.wire.queue_text("savepoint inturn_token")
         self._do("lock_key_tokens")
         token = self._do("key_token", least_token(now_ms))
-        self.wire.say("rollback to savepoint inturn_token")
-        self.wire.say("release savepoint inturn_token")
+        self.wire.queue_text("rollback to savepoint inturn_token")
+        self.wire.queue_text("release savepoint inturn_token")
         self.wire.flush()
         return int(token.rows[0][0])
 

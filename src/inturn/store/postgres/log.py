@@ -9,7 +9,7 @@ from inturn.core import limits
 from inturn.core.override import override
 from inturn.core.queue.messages import QueueInfo
 from inturn.store.postgres.catalog import PostgresCatalog
-from inturn.store.postgres.connection import connect_to_look, store_error
+from inturn.store.postgres.connection import connect_for_inspection, store_error
 from inturn.store.postgres.names import LongNames, as_it_is
 from inturn.store.postgres.statements import Wire, text_of
 from inturn.store.sql.log import LogRow, SqlLog
@@ -31,7 +31,7 @@ class PostgresLog(SqlLog):
 
     def __init__(self, url: str, queue: str) -> None:
         self._url = url
-        self._connection = connect_to_look(url)
+        self._connection = connect_for_inspection(url)
         self._wire = Wire(self._connection.pgconn)
         self._names = LongNames(self._wire)
         self._queue = queue
@@ -40,7 +40,7 @@ class PostgresLog(SqlLog):
     @override
     def _queues(self) -> dict[str, QueueInfo]:
         _, version = self._one("now")
-        self._asked(lambda: self._catalog.look(version))
+        self._asked(lambda: self._catalog.refresh(version))
         return self._catalog.queues
 
     def identity(self) -> str:
@@ -93,7 +93,7 @@ class PostgresLog(SqlLog):
             except psycopg.OperationalError:
                 if not self._connection.closed:
                     raise
-            self._connection = connect_to_look(self._url)
+            self._connection = connect_for_inspection(self._url)
             self._wire.use(self._connection.pgconn)
             return ask()
         except psycopg.Error as error:

@@ -11,7 +11,7 @@ from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.incarnations import PostgresIncarnations
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
 from inturn.store.postgres.statements import PostgresStatements
-from inturn.store.sql.dead_letters import tell_dead_letter
+from inturn.store.sql.dead_letters import report_dead_letter
 from inturn.store.sql.statements import MessageStatus
 
 Row: TypeAlias = Sequence[Any]
@@ -90,7 +90,7 @@ class PostgresMessages(PostgresStatements):
             return False
         entry = entry_of(row)
         self.move(queue, [Move(entry.sequence_number, entry.group, entry.origin, note)], to, now_ms)
-        tell_dead_letter(queue, entry, to)
+        report_dead_letter(queue, entry, to)
         return True
 
     def move(self, queue: QueueInfo, moves: Sequence[Move], to: QueueInfo, now_ms: int) -> None:
@@ -102,13 +102,13 @@ class PostgresMessages(PostgresStatements):
             self._do("remove_holds", numbers)
             self._locks.note(queue, [Note(move.group, move.number) for move in moves])
             return
-        back = [move for move in moves if to.has_given(move.origin or move.number)]
-        there = [move for move in moves if not to.has_given(move.origin or move.number)]
+        back = [move for move in moves if to.has_assigned(move.origin or move.number)]
+        there = [move for move in moves if not to.has_assigned(move.origin or move.number)]
         if there:
             self._incarnations.begin(to, now_ms)
             self._do("move", to.number, len(there), now_ms, queue.name, *_columns(there))
         if back:
-            self._locks.take(to)
+            self._locks.acquire(to)
             self._do("move_back", to.number, now_ms, queue.name, *_columns(back))
             places = [(move.origin or move.number, move.group) for move in back if move.group is not None]
             if places:

@@ -52,7 +52,7 @@ class LongNames(PostgresStatements):
         super().__init__(wire)
         self._known: dict[str, str] = {}
 
-    def kept(self, name: str) -> str:
+    def short_name(self, name: str) -> str:
         """Return the stored form of a name for a write; a long name is stored."""
         found = short(name)
         if found is not name:

@@ -20,17 +20,17 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.override import override
-from inturn.core.pipeline.results import Rejected
+from inturn.core.pipeline.results import RejectedMessage
 from inturn.store.failures import RunAgain
 from inturn.store.postgres.names import LongNames, short
 from inturn.store.postgres.statements import Wire
 from inturn.store.postgres.texts import read, written
 from inturn.store.records import (
     AppliedMark,
-    Claim,
     GroupUpdate,
     HeldMessage,
-    MadeOutput,
+    OutboxClaim,
+    OutputRecord,
     PipelineInfo,
 )
 from inturn.store.sql.pipelines import Row, SqlPipelines
@@ -75,7 +75,7 @@ class PostgresPipelines(SqlPipelines):
     """
 
     def __init__(self, wire: Wire, names: LongNames) -> None:
-        super().__init__(self._decoded, wire.do, self._write_columns, list)
+        super().__init__(self._decoded, wire.queue, self._write_columns, list)
         self._wire = wire
         self._names = names
 
@@ -108,8 +108,8 @@ class PostgresPipelines(SqlPipelines):
         return [*map(self._key, names)]
 
     @override
-    def _kept(self, name: str) -> str:
-        return self._names.kept(written(name))
+    def _short_name(self, name: str) -> str:
+        return self._names.short_name(written(name))
 
     def _write_columns(self, statement: str, rows: Sequence[Row]) -> None:
         if rows:
@@ -161,7 +161,7 @@ class PostgresPipelines(SqlPipelines):
             info.seen = deepcopy(info.counts)
 
     @override
-    def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
+    def save_begun_if_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
         groups = [self._key(group) for group in begun]
         rows = self._read("begin_free_tasks", pipeline, groups, [*begun.values()], [until_ms] * len(groups))
         return [group for (group,) in rows]
@@ -176,7 +176,7 @@ class PostgresPipelines(SqlPipelines):
         return [*map(AppliedMark._make, rows)]
 
     @override
-    def _save_lines(self, rows: Sequence[Row]) -> None:
+    def _save_records(self, rows: Sequence[Row]) -> None:
         """Write the records of groups.
 
         Raises:
@@ -197,21 +197,21 @@ class PostgresPipelines(SqlPipelines):
         self._tally(info, len(rows))
 
     @override
-    def keep(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[Rejected], now_ms: int
+    def save_updates(
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         self._wire.note_transaction()
-        return super().keep(info, kept, rejected, now_ms)
+        return super().save_updates(info, kept, rejected, now_ms)
 
     @override
-    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[OutboxClaim]:
         self._do("apply_outbox_notes", info.number, limits.OUTBOX_NOTES)
         rows = self._read("claim", info.number, now_ms, groups, outputs, until_ms)
         claims, empty = [], []
         for (group, token, attempts, lapses, is_alone), part in groupby(rows, lambda row: row[:5]):
-            made = [MadeOutput._make(row[5:]) for row in part if row[5] is not None]
+            made = [OutputRecord._make(row[5:]) for row in part if row[5] is not None]
             if made:
-                claims.append(Claim(made[0].group, token, attempts, made, lapses, is_alone))
+                claims.append(OutboxClaim(made[0].group, token, attempts, made, lapses, is_alone))
             else:
                 empty.append(group)
         if empty:
@@ -219,7 +219,7 @@ class PostgresPipelines(SqlPipelines):
         return claims
 
     @override
-    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+    def delivered(self, pipeline: int, claim: OutboxClaim, count: int, until_ms: int, error: str | None) -> bool:
         group, gone = self._key(claim.group), [each.number for each in claim.outputs[:count]]
         error = None if error is None else written(error)
         is_ours = bool(self._read("end_delivery", pipeline, group, claim.token, until_ms, count, error, gone))

@@ -34,7 +34,7 @@ class PostgresProducers(PostgresStatements):
         check_text("the group", group)
         self._do("lock_numbering", queue.number)
         last = numbering.begun(self.last_revision(queue, group), revision, group)
-        self.save_revisions(queue, {self._names.kept(group): last})
+        self.save_revisions(queue, {self._names.short_name(group): last})
 
     def look_up_revisions(self, queue: QueueInfo, drafts: Sequence[Draft]) -> QueuedStatement | None:
         """Queue the look-up of the last revisions on which messages depend; None if there are none."""
@@ -58,7 +58,7 @@ class PostgresProducers(PostgresStatements):
         before = WriterLease._make(rows[0][1:]) if rows else None
         answer = writers.decide(before, request, now_ms)
         if answer.lease is not None and answer.lease != before:
-            self._do("save_writer", queue.number, self._names.kept(group), *answer.lease)
+            self._do("save_writer", queue.number, self._names.short_name(group), *answer.lease)
         return answer
 
     def check_writers(self, queue: QueueInfo, drafts: Sequence[Draft]) -> None:
@@ -78,7 +78,7 @@ class PostgresProducers(PostgresStatements):
     def save_priority(self, queue: QueueInfo, group: str, priority: int) -> str:
         """Write the priority of a group; return the stored form of its name."""
         check_text("the group", group)
-        name = self._names.kept(group)
+        name = self._names.short_name(group)
         self._do("save_priority", queue.number, name, priority)
         return name
 

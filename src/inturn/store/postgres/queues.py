@@ -76,12 +76,12 @@ class PostgresQueues:
         self.writer: Final = producers.writer
         self.priority: Final = producers.priority
         self.set_priority: Final = self.ready.set_priority
-        self.decide: Final = PostgresKeys(wire).decide
+        self.update_key: Final = PostgresKeys(wire).update_key
         self.rates: Final = PostgresRates(wire, self.locks)
         self.pipelines: Final = PostgresPipelines(wire, names)
-        self.sources: Final = SqlSources(wire.all, wire.do)
+        self.sources: Final = SqlSources(wire.all, wire.queue)
         self.erasure: Final = SqlErasure(
-            wire.all, wire.do, self.kept.remove, short, lambda group: short(written(group)), written
+            wire.all, wire.queue, self.kept.remove, short, lambda group: short(written(group)), written
         )
 
     @property

@@ -17,7 +17,7 @@ class PostgresRates(PostgresStatements):
 
     def read(self, queue: QueueInfo, keys: Sequence[str]) -> dict[str, int]:
         """Return the stored points of the keys that have one."""
-        self._locks.take(queue)
+        self._locks.acquire(queue)
         return dict(self._all("rates", queue.number, list(keys)))
 
     def save(self, queue: QueueInfo, points: Mapping[str, int], now_us: int) -> None:

@@ -12,7 +12,7 @@ import psycopg
 from inturn.core.address import shown
 from inturn.core.errors import StoreError
 from inturn.store.pipeline_store import PipelineStore
-from inturn.store.postgres.connection import connect_to_look, store_error
+from inturn.store.postgres.connection import connect_for_inspection, store_error
 from inturn.store.postgres.names import LongNames
 from inturn.store.postgres.pipelines import PostgresPipelines
 from inturn.store.postgres.statements import Wire
@@ -35,7 +35,7 @@ class PostgresPipelineReader:
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._url, self._timeout_s = url, timeout_s
-        self._connection = connect_to_look(url, timeout_s)
+        self._connection = connect_for_inspection(url, timeout_s)
         self._wire = Wire(self._connection.pgconn)
         self._pipelines = PostgresPipelines(self._wire, LongNames(self._wire))
         self._is_late = False
@@ -49,13 +49,13 @@ class PostgresPipelineReader:
         return self._within_limit(lambda: self._read(function))
 
     def _read(self, function: Callable[[PipelineStore], T]) -> T:
-        self._wire.say("begin isolation level repeatable read")
+        self._wire.queue_text("begin isolation level repeatable read")
         try:
             return function(self._pipelines)
         finally:
             with suppress(psycopg.Error):
                 self._wire.forget()
-                self._wire.say("rollback")
+                self._wire.queue_text("rollback")
                 self._wire.flush()
 
     def now_ms(self) -> int:

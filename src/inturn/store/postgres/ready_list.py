@@ -50,7 +50,7 @@ class ReadyList(PostgresStatements):
         Raises:
             RunAgain: if the queue was removed.
         """
-        self._locks.take(queue)
+        self._locks.acquire(queue)
         is_known = queue.number in self._drawn  # if not, the transaction ids may be from another server
         rows = self._all("take_rechecks", queue.number, first_number(queue.number + 1), is_known)
         if not rows:
@@ -84,7 +84,7 @@ class ReadyList(PostgresStatements):
 
         The check takes no lock, since a row lock is written to the server's disk.
         """
-        if queue.number not in self._idle or self._locks.has(queue):
+        if queue.number not in self._idle or self._locks.holds(queue):
             return False
         retired_ms = delivery.retired_ms(queue.settings, now_ms)
         found = self._one("has_work", queue.number, first_number(queue.number + 1), now_ms, retired_ms)

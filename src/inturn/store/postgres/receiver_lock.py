@@ -139,13 +139,13 @@ class ReceiverLocks(PostgresStatements):
         self.news.clear()
         self._taken.clear()
 
-    def take(self, queue: QueueInfo) -> None:
+    def acquire(self, queue: QueueInfo) -> None:
         """Lock the receiver row until the transaction ends."""
         if queue.number not in self._taken:
             self._taken.add(queue.number)
             self._do("lock_receiver", queue.number)
 
-    def has(self, queue: QueueInfo) -> bool:
+    def holds(self, queue: QueueInfo) -> bool:
         """Return whether this transaction has locked the receiver row."""
         return queue.number in self._taken
 

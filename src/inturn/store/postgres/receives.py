@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from inturn.core.queue import delivery, sessions
-from inturn.core.queue.delivery import DeliveryState, Taking
+from inturn.core.queue.delivery import DeliveryState, ReceiveSelection
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage, first_number
 from inturn.core.queue.sessions import OPEN, GroupLock
 from inturn.store import limits as store_limits
@@ -70,7 +70,7 @@ class PostgresReceives(PostgresStatements):
             return [[] for _ in wants]
         lock = self._ready.open(queue, now_ms)
         answers: list[list[Delivery]] = []
-        taking, is_stopped = Taking(queue.settings, now_ms), False
+        taking, is_stopped = ReceiveSelection(queue.settings, now_ms), False
         for is_of_group, part in groupby(wants, lambda want: want.group is not None):
             those = list(part)
             find = self._take_of_group if is_of_group else self._take_next
@@ -84,7 +84,12 @@ class PostgresReceives(PostgresStatements):
         return answers
 
     def _take_next(
-        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, taking: Taking
+        self,
+        queue: QueueInfo,
+        lock: ReceiverLock,
+        wants: Sequence[ReceiveRequest],
+        leases: _Leases,
+        taking: ReceiveSelection,
     ) -> Iterator[_Taken]:
         """Yield the messages for each of several receivers that accept any group."""
         groups = self._free(queue, lock, len(wants), max(want.limit for want in wants))
@@ -141,7 +146,12 @@ class PostgresReceives(PostgresStatements):
             listing = self._ready.list_later(queue, lock, chunk)
 
     def _take_of_group(
-        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, taking: Taking
+        self,
+        queue: QueueInfo,
+        lock: ReceiverLock,
+        wants: Sequence[ReceiveRequest],
+        leases: _Leases,
+        taking: ReceiveSelection,
     ) -> Iterator[_Taken]:
         """Yield the messages for the receiver that accepts only one group."""
         (want,) = wants
@@ -156,7 +166,7 @@ class PostgresReceives(PostgresStatements):
         yield taken or []
 
     def _take(
-        self, queue: QueueInfo, lock: ReceiverLock, group: str | None, rows: list[Row], taking: Taking
+        self, queue: QueueInfo, lock: ReceiverLock, group: str | None, rows: list[Row], taking: ReceiveSelection
     ) -> _Taken | None:
         """Return messages of a free group; None if the group keeps its place in the ready queue.
 
@@ -195,13 +205,13 @@ class PostgresReceives(PostgresStatements):
     ) -> tuple[_Taken, GroupLock]:
         """Return the messages that a session can receive next, and its lock; its own leases do not block it."""
         group_lock = self._group_locks.of(queue.number, want.group or "")
-        if not sessions.is_of(group_lock, want.token, now_ms):
+        if not sessions.is_held_by(group_lock, want.token, now_ms):
             return [], group_lock
         asked = queue.number, want.group, lock.floor, group_lock.token, want.limit
         while rows := self._all("session_messages", *asked):
             dead = self._messages.dead_letter(queue, rows[0])
             if dead is None:
-                return _first_of(rows, Taking(queue.settings, now_ms).begin(want)), group_lock
+                return _first_of(rows, ReceiveSelection(queue.settings, now_ms).begin(want)), group_lock
             if not self._messages.leaves(queue, rows[0], dead, now_ms):
                 break
         return [], group_lock
@@ -210,7 +220,7 @@ class PostgresReceives(PostgresStatements):
         self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int
     ) -> tuple[_Taken, GroupLock]:
         """Return a deferred message if it is not leased, and the lock of its group."""
-        row = self._one("one_message", number) if queue.has_given(number) else None
+        row = self._one("one_message", number) if queue.has_assigned(number) else None
         hold = hold_of(row) if row else None
         if row is None or not delivery.is_deferred(hold) or hides(hold):
             return [], OPEN
@@ -273,7 +283,7 @@ def _is_of_one(want: ReceiveRequest) -> bool:
     return want.token is not None or want.number is not None
 
 
-def _first_of(rows: Sequence[Row], taking: Taking) -> _Taken:
+def _first_of(rows: Sequence[Row], taking: ReceiveSelection) -> _Taken:
     """Return the first messages of a group that can be received together."""
     found = [(entry_of(row), hold_of(row)) for row in rows[: taking.left]]
     return found[: taking.take([_seen(hold, taking.now_ms) for _, hold in found])]

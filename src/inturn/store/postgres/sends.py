@@ -52,7 +52,7 @@ class PostgresSends(PostgresStatements):
         drafts = [
             each
             if each.group is None or short(each.group) is each.group
-            else each._replace(group=self._names.kept(each.group))
+            else each._replace(group=self._names.short_name(each.group))
             for each in drafts
         ]
         self.wire.note_transaction()

@@ -23,7 +23,7 @@ class PostgresServers(SqlServers):
         rows = self._all("queue_metrics", now_ms, limits.SEQUENCE_BITS)
         return [QueueFigures.from_numbers(now_ms, row[0], row[1:4], *row[4:]) for row in rows]
 
-    def written(self, now_ms: int) -> int:
+    def probe_write(self, now_ms: int) -> int:
         """Write the time; return the number of messages."""
         self._do("save_written_ms", now_ms)
         return int(self._one("pending_count", limits.SEQUENCE_BITS)[0])
@@ -34,11 +34,11 @@ class PostgresServers(SqlServers):
         """Return a number that changes whenever a text is changed."""
         return int(self._one("server_values_version")[0])
 
-    def facts(self, *, to_change: bool = False) -> dict[str, str]:
+    def values(self, *, to_change: bool = False) -> dict[str, str]:
         """Return all stored texts by name."""
         return dict(self._all("server_values_to_change" if to_change else "server_values"))
 
-    def keep(self, name: str, value: str | None) -> None:
+    def save_value(self, name: str, value: str | None) -> None:
         """Store a text under a name; None: remove it."""
         if value is None:
             self._do("remove_server_value", name)

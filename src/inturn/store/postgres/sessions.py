@@ -43,7 +43,7 @@ class PostgresSessions(PostgresStatements):
     def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         self._spans.end(now_ms)
-        group = None if group is None else self._names.kept(group)
+        group = None if group is None else self._names.short_name(group)
         if request.verb in _WITHOUT_RECEIVER_LOCK:
             answer = self._go_on(queue, group or "", request, now_ms)
         else:
@@ -97,7 +97,7 @@ class PostgresSessions(PostgresStatements):
             self._group_locks.save(number, group, group_lock)
         if verb in {SessionVerb.CLOSE, SessionVerb.PARK} and request.token is not None:
             self._end_leases(queue, lock, group, request.token, now_ms)
-        if sessions.is_closed(group_lock) != sessions.is_closed(before):
+        if sessions.excludes_receivers(group_lock) != sessions.excludes_receivers(before):
             head = self._one("first_of_group", number, group, lock.floor)
             if head:
                 self._do("remove_ready", [head[0]])

@@ -76,7 +76,7 @@ class PostgresSettlements(PostgresStatements):
         self.wire.note_transaction()
         numbers = [change.sequence_number for change in changes]
         is_plain = all(change.act is SettleAction.ACK and change.token is not None for change in changes)
-        is_here = queue.has_given(min(numbers)) and queue.has_given(max(numbers))
+        is_here = queue.has_assigned(min(numbers)) and queue.has_assigned(max(numbers))
         if is_plain and is_here and len(set(numbers)) == len(numbers):
             return self._acknowledge(queue, numbers, [change.token for change in changes], now_ms)
         return self._settle_each(queue, changes, now_ms)
@@ -104,7 +104,7 @@ class PostgresSettlements(PostgresStatements):
         verdicts = []
         for change in changes:
             message = work.messages.get(change.sequence_number)
-            if message is None or not queue.has_given(change.sequence_number):
+            if message is None or not queue.has_assigned(change.sequence_number):
                 verdicts.append(SettleResult.GONE)
                 continue
             verdict = delivery.verdict(message.hold, change, now_ms)
@@ -119,7 +119,7 @@ class PostgresSettlements(PostgresStatements):
     def _load(self, queue: QueueInfo, changes: Sequence[Settlement]) -> dict[int, _Message]:
         numbers = [change.sequence_number for change in changes]
         if any(change.token is None for change in changes):
-            self._locks.take(queue)
+            self._locks.acquire(queue)
         self._do("lock_holds", numbers, [change.token for change in changes])
         nacks = [change.sequence_number for change in changes if change.act is SettleAction.NACK]
         earlier = self._do("earlier_messages", nacks, len(changes)) if nacks else None

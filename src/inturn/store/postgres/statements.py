@@ -97,20 +97,20 @@ class Wire:
 
     def all(self, name: str, *values: Any) -> list[Any]:
         """Run a statement; return the rows of its result."""
-        return self._ask(QueuedStatement(_SQL[name], values))
+        return self._run_queued(QueuedStatement(_SQL[name], values))
 
     def one(self, name: str, *values: Any) -> Any:
         """Run a statement; return the first row of its result, None if there is none."""
-        rows = self._ask(QueuedStatement(_SQL[name], values))
+        rows = self._run_queued(QueuedStatement(_SQL[name], values))
         return rows[0] if rows else None
 
-    def do(self, name: str, *values: Any) -> QueuedStatement:
+    def queue(self, name: str, *values: Any) -> QueuedStatement:
         """Queue a statement, to run before the next one whose result is needed, which also raises its error."""
         later = QueuedStatement(_SQL[name], values)
         self._waiting.append(later)
         return later
 
-    def say(self, sql: str) -> QueuedStatement:
+    def queue_text(self, sql: str) -> QueuedStatement:
         """Queue a statement by its text, such as ``begin``."""
         later = QueuedStatement(sql, ())
         self._waiting.append(later)
@@ -122,18 +122,18 @@ class Wire:
         If the answer to the commit is lost, the server is asked for the status of the transaction with this id.
         """
         if self.noted is None and self._is_own:
-            self.noted = self.do("transaction_id")
+            self.noted = self.queue("transaction_id")
 
     def flush(self) -> None:
         """Run the queued statements."""
         if self._waiting:
-            self._ask(self._waiting.pop())
+            self._run_queued(self._waiting.pop())
 
     def forget(self) -> None:
         """Drop the queued statements."""
         self._waiting.clear()
 
-    def _ask(self, last: QueuedStatement) -> list[Any]:
+    def _run_queued(self, last: QueuedStatement) -> list[Any]:
         """Run the queued statements and this one; return its rows.
 
         Raises:
@@ -216,4 +216,4 @@ class PostgresStatements:
     wire: Wire
 
     def __post_init__(self) -> None:
-        self._one, self._all, self._do = self.wire.one, self.wire.all, self.wire.do
+        self._one, self._all, self._do = self.wire.one, self.wire.all, self.wire.queue

@@ -63,7 +63,7 @@ class PostgresStore(PostgresQueues):
         timeout_s = None if busy_s == limits.BUSY_S else busy_s
         self._connection, self._planning = connect(url, durable=durable, create=create, timeout_s=timeout_s)
         super().__init__(Wire(self._connection.pgconn), ends_spans=True)
-        self.servers = PostgresServers(self.wire.one, self.wire.all, self.wire.do)
+        self.servers = PostgresServers(self.wire.one, self.wire.all, self.wire.queue)
         self._transaction = SqlTransaction(self.begin, self.commit, self.roll_back)
         self._run = _ServerRun("", frozenset())
         self._identify()
@@ -110,9 +110,9 @@ class PostgresStore(PostgresQueues):
         self.wire.noted = None
         try:
             self.locks.begin()
-            self._look()
+            self._check_server()
             if self._is_lasting:
-                self.wire.say(f"set local lock_timeout = '{round(self._busy_s * 1000)}ms'")
+                self.wire.queue_text(f"set local lock_timeout = '{round(self._busy_s * 1000)}ms'")
             reach("in transaction")
         except BaseException as error:
             self.roll_back(error)
@@ -153,7 +153,7 @@ class PostgresStore(PostgresQueues):
             timeline, processes = self.wire.one("server_run")
             self._run = _ServerRun(str(timeline), frozenset(str(processes or "").split()))
 
-    def _look(self) -> None:
+    def _check_server(self) -> None:
         if self._connection.closed:
             self._reconnect()
         try:
@@ -166,10 +166,10 @@ class PostgresStore(PostgresQueues):
         before = self.clock()
         # A difference of less than a second is jitter of the clocks, and no reason to correct deadlines.
         self._clock = (before if before - 1000 < ms < before else ms), time.monotonic()
-        self.catalog.look(version)
+        self.catalog.refresh(version)
 
     def _begun(self) -> tuple[int, int]:
-        self.wire.say("begin")
+        self.wire.queue_text("begin")
         ms, version = self.wire.one("now")
         return ms, version
 
@@ -203,7 +203,7 @@ class PostgresStore(PostgresQueues):
         """
         try:
             reach("before commit")
-            committed = self.wire.say("commit")
+            committed = self.wire.queue_text("commit")
             self.locks.notify(self._channel)
         except BaseException as error:
             self.roll_back(error)
@@ -217,7 +217,7 @@ class PostgresStore(PostgresQueues):
             if not (was_lost and self._is_committed(error)):
                 self.roll_back(error, was_lost=was_lost)
                 raise
-        self.spans.skew.kept()
+        self.spans.skew.committed()
         reach("after commit")
 
     def _is_committed(self, because: psycopg.Error) -> bool:
@@ -232,7 +232,7 @@ class PostgresStore(PostgresQueues):
         if noted is not None and noted.rows and run.timeline:
             with suppress(StoreError, psycopg.Error):
                 self._reconnect()
-                if self._run.goes_on(run):
+                if self._run.continues(run):
                     status = self._status_of(noted.rows[0])
         if status not in ("committed", "aborted"):
             self._reset()
@@ -277,13 +277,13 @@ class PostgresStore(PostgresQueues):
         """Forget the reads and changes of the transaction, and roll it back if there is still a connection."""
         self.wire.forget()
         self.catalog.forget()
-        self.kept.look()
+        self.kept.trim_due()
         self.sends.look_again()
-        self.spans.skew.lost()
+        self.spans.skew.rolled_back()
         self.incarnations.begun.clear()
         with suppress(psycopg.Error):
             if not self._connection.closed:
-                self.wire.say("rollback")
+                self.wire.queue_text("rollback")
                 self.wire.flush()
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> "psycopg.Cursor[Any]":
@@ -357,6 +357,6 @@ class _ServerRun(NamedTuple):
     timeline: str
     processes: frozenset[str]
 
-    def goes_on(self, before: "_ServerRun") -> bool:
+    def continues(self, before: "_ServerRun") -> bool:
         """Return whether this is certainly the run that was there before."""
         return self.timeline == before.timeline and not self.processes.isdisjoint(before.processes)

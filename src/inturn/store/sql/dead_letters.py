@@ -6,7 +6,7 @@ from inturn.telemetry.events import EventLogger
 _LOG = EventLogger("queue")
 
 
-def tell_dead_letter(queue: QueueInfo, entry: StoredMessage, to: QueueInfo) -> None:
+def report_dead_letter(queue: QueueInfo, entry: StoredMessage, to: QueueInfo) -> None:
     """Log that a message leaves for a dead-letter queue."""
     text = "message %(sequence_number)s of %(queue)r, group %(group)r, was received too often: it is moved to %(to)r"
     about = {"queue": queue.name, "group": entry.group, "sequence_number": entry.sequence_number, "to": to.name}

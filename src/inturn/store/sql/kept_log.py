@@ -29,7 +29,7 @@ class SqlKeptLog(ABC):
     def __init__(self) -> None:
         self._trimmed: dict[int, _Trimmed] = {}
 
-    def look(self) -> None:
+    def trim_due(self) -> None:
         """Forget which logs were trimmed, after a write of another process or a rollback."""
         self._trimmed.clear()
 
@@ -52,12 +52,12 @@ class SqlKeptLog(ABC):
 
     def time(self, queue: QueueInfo, at_ms: int) -> int:
         """Return the number before the first message that was sent at a time or later."""
-        end = queue.every[1]
+        end = queue.number_range[1]
         return find_time(queue, at_ms, lambda after: self._first("log_place_time", after, end))
 
     def _measure_next(self, queue: QueueInfo) -> bool:
         measured = self._first("log_measured", queue.number)
-        first = None if measured else self._first("log_place_time", *queue.every)
+        first = None if measured else self._first("log_place_time", *queue.number_range)
         block = next_block(queue, measured and measured[0], first and first[0])
         if block is None or block[1] > queue.last:
             return False
@@ -66,7 +66,7 @@ class SqlKeptLog(ABC):
 
     def _remove(self, queue: QueueInfo, allowed: Removable) -> bool:
         """Remove the oldest removable messages; return whether there may be more."""
-        begin = queue.every[0]
+        begin = queue.number_range[0]
         if allowed.read_to <= begin:
             return False
         oldest = self._rows("log_acknowledged", begin, allowed.read_to, limits.EXPIRE_AT_ONCE)

@@ -59,7 +59,7 @@ class SqlLog(ABC):
     def time(self, at_ms: int) -> int:
         """Return the number before the first message that was sent at a time or later."""
         info = self.info()
-        return find_time(info, at_ms, lambda after: self._one("log_place_time", after, info.every[1]))
+        return find_time(info, at_ms, lambda after: self._one("log_place_time", after, info.number_range[1]))
 
     def place(self, after: int, up_to: int, count: int) -> int | None:
         """Return the sequence number of the count-th message after ``after``; None if fewer are up to ``up_to``."""

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from inturn.core import limits
-from inturn.core.identity import Spot
+from inturn.core.identity import HeldKey
 from inturn.core.override import override
-from inturn.core.pipeline.results import Rejected
+from inturn.core.pipeline.results import RejectedMessage
 from inturn.core.words import time_of
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
-    Claim,
-    Decided,
     GroupRecord,
     GroupUpdate,
     HeldMessage,
-    MadeOutput,
-    Outgoing,
+    OutboxClaim,
+    OutputRecord,
+    PendingDelivery,
     PipelineInfo,
     PipelineSummary,
+    StoredDecision,
 )
 
 Row: TypeAlias = tuple[Any, ...]
@@ -69,7 +69,7 @@ class SqlPipelines(PipelineStore):
         """Return the stored forms of groups or ids as one parameter."""
         return self._list(names)
 
-    def _kept(self, name: str) -> str:
+    def _short_name(self, name: str) -> str:
         """Return the stored form of a group or an id, for a write."""
         return name
 
@@ -77,10 +77,10 @@ class SqlPipelines(PipelineStore):
         """Return the versions of the groups that exist, by the stored form of their names."""
         return dict(self._read("group_versions", pipeline, self._list(groups)))
 
-    def _save_lines(self, rows: Sequence[Row]) -> None:
+    def _save_records(self, rows: Sequence[Row]) -> None:
         self._write("save_group_records", rows)
 
-    def _more(self, kept: GroupUpdate) -> Row:  # noqa: ARG002 - a hook
+    def _extra_columns(self, kept: GroupUpdate) -> Row:  # noqa: ARG002 - a hook
         """Return further columns of a group's record."""
         return ()
 
@@ -91,11 +91,11 @@ class SqlPipelines(PipelineStore):
         return [name for (name,) in self._read("pipelines")]
 
     @override
-    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
+    def records(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         return [*map(GroupRecord._make, self._read("group_records", pipeline, self._keys(groups)))]
 
     @override
-    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
+    def list_groups(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
         rows = self._read(
             "parked_group_records" if parked else "group_records_after", pipeline, self._key(after), limit
         )
@@ -122,18 +122,18 @@ class SqlPipelines(PipelineStore):
         self._do("postpone_due", pipeline, self._keys(groups), now_us, until_us)
 
     @override
-    def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
+    def begun_tasks(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
         rows = self._read("begun_tasks", pipeline, self._keys(groups))
         return {group: (begun, until_ms) for group, begun, until_ms in rows}
 
     @override
-    def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
+    def save_begun(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
         rows = [(pipeline, self._key(group), count, until_ms) for group, count in sorted(begun.items())]
         self._write("begin_tasks", rows)
 
     @override
-    def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
-        self.begin(pipeline, begun, until_ms)
+    def save_begun_if_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
+        self.save_begun(pipeline, begun, until_ms)
         return []
 
     @override
@@ -148,32 +148,32 @@ class SqlPipelines(PipelineStore):
         return [*map(HeldMessage._make, sorted(set(rows)))]
 
     @override
-    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+    def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldMessage]:
         *place, message_id = spot
         rows = self._read("held_from", pipeline, self._key(group), *place, self._key(message_id), limit)
         return [*map(HeldMessage._make, rows)]
 
     @override
-    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, HeldKey]]:
         rows = self._read("longest_held", pipeline, self._key(group), limit)
         return [(since_us, (epoch, turn, tie, message_id)) for since_us, epoch, turn, tie, message_id in rows]
 
     @override
-    def keep(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[Rejected], now_ms: int
+    def save_updates(
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         number = info.number
-        names = {each.line.group: self._kept(each.line.group) for each in kept}
+        names = {each.record.group: self._short_name(each.record.group) for each in kept}
         known = self._versions(number, list(names.values())) if kept else {}
         overtaken = [line.group for line, *_ in kept if known.get(names[line.group], 0) != line.version]
         if overtaken:
             return overtaken
         lines, gone, held, marks, outputs, posts = [], [], [], [], [], []
-        form = self._kept
+        form = self._short_name
         for each in kept:
             line, its_held, its_gone, its_outputs, its_marks, _ = each
             group = names[line.group]
-            lines.append((number, group, line.version + 1, *line[2:], *self._more(each)))
+            lines.append((number, group, line.version + 1, *line[2:], *self._extra_columns(each)))
             for *place, message_id in its_gone:
                 gone.append((number, group, *place, form(message_id)))
             for *place, message_id, since_us, digest, content in its_held:
@@ -184,7 +184,7 @@ class SqlPipelines(PipelineStore):
                 outputs.append((number, group, its_epoch, revision, output_id and self._text(output_id), *more, now_ms))
             if its_outputs:
                 posts.append((number, group, now_ms))
-        self._save_lines(lines)
+        self._save_records(lines)
         self._write("remove_held", gone)
         self._write("add_held", held)
         self._write("add_marks", marks)
@@ -196,34 +196,36 @@ class SqlPipelines(PipelineStore):
         return []
 
     @override
-    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, Rejected]]:
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
         return [(number, _rejected(row)) for number, *row in self._read("rejections", pipeline, after, limit)]
 
     @override
-    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[Rejected]:
+    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[RejectedMessage]:
         rows = self._read("latest_group_rejections", pipeline, self._text(group), limits.HISTORY_ROWS, limit)
         return [*map(_rejected, rows)]
 
     # --- outputs ---
 
     @override
-    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
-        return [*map(MadeOutput._make, self._read("outputs", pipeline, after, limit))]
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[OutputRecord]:
+        return [*map(OutputRecord._make, self._read("outputs", pipeline, after, limit))]
 
     @override
-    def outputs_of(self, pipeline: int, group: str, limit: int) -> list[MadeOutput]:
-        return [*map(MadeOutput._make, self._read("latest_group_outputs", pipeline, self._key(group), limit))]
+    def outputs_of(self, pipeline: int, group: str, limit: int) -> list[OutputRecord]:
+        return [*map(OutputRecord._make, self._read("latest_group_outputs", pipeline, self._key(group), limit))]
 
     @override
-    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+    def renew(self, pipeline: int, claims: Sequence[OutboxClaim], until_ms: int) -> None:
         self._write("renew_claims", [(pipeline, self._key(each.group), each.token, until_ms) for each in claims])
 
     @override
-    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
+    def pending_deliveries(
+        self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = ""
+    ) -> list[PendingDelivery]:
         if groups is None:
-            return [*map(Outgoing._make, self._read("failing_deliveries", pipeline, self._key(after), limit))]
+            return [*map(PendingDelivery._make, self._read("failing_deliveries", pipeline, self._key(after), limit))]
         rows = self._read("group_deliveries", pipeline, self._keys(groups), limit)
-        return [*map(Outgoing._make, rows)]
+        return [*map(PendingDelivery._make, rows)]
 
     @override
     def has_unsent(self, pipeline: int) -> bool:
@@ -239,22 +241,24 @@ class SqlPipelines(PipelineStore):
     # --- decisions ---
 
     @override
-    def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
-        self._write("add_decisions", [(pipeline, each.name, self._kept(each.group), each.decision) for each in decided])
+    def append_decisions(self, pipeline: int, decided: Sequence[StoredDecision]) -> None:
+        self._write(
+            "add_decisions", [(pipeline, each.name, self._short_name(each.group), each.decision) for each in decided]
+        )
 
     @override
-    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[StoredDecision]:
         if group is None:
-            return [*map(Decided._make, self._read("new_decisions", pipeline, limit))]
-        return [*map(Decided._make, self._read("new_group_decisions", pipeline, self._key(group), limit))]
+            return [*map(StoredDecision._make, self._read("new_decisions", pipeline, limit))]
+        return [*map(StoredDecision._make, self._read("new_group_decisions", pipeline, self._key(group), limit))]
 
     @override
-    def decided(self, pipeline: int, group: str, limit: int) -> list[Decided]:
+    def decisions_of(self, pipeline: int, group: str, limit: int) -> list[StoredDecision]:
         rows = self._read("latest_group_decisions", pipeline, self._key(group), limits.HISTORY_ROWS, limit)
-        return [*map(Decided._make, rows)]
+        return [*map(StoredDecision._make, rows)]
 
     @override
-    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+    def save_verdicts(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
         rows = [(pipeline, name, self._text(verdict)) for name, verdict in verdicts.items()]
         self._write("set_verdicts", rows)
 
@@ -267,5 +271,5 @@ class SqlPipelines(PipelineStore):
         return dict(self._read("decision_groups", pipeline, self._list(names)))
 
 
-def _rejected(row: Sequence[Any]) -> Rejected:
-    return Rejected(*(*row[:-1], time_of(row[-1] * 1000)))
+def _rejected(row: Sequence[Any]) -> RejectedMessage:
+    return RejectedMessage(*(*row[:-1], time_of(row[-1] * 1000)))

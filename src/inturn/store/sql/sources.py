@@ -82,11 +82,11 @@ class SqlSources(SourceStore):
         return [name for (name,) in self._read("source_instances", source)]
 
     @override
-    def troubles(self, source: str, now_ms: int) -> dict[str, str]:
+    def errors(self, source: str, now_ms: int) -> dict[str, str]:
         return dict(self._read("source_errors", source, now_ms))
 
     @override
-    def leave(self, source: str, me: str) -> None:
+    def remove_instance(self, source: str, me: str) -> None:
         self._do("remove_source_instance", source, me)
 
     @override
@@ -127,11 +127,11 @@ class SqlSources(SourceStore):
         return len(self._read("remove_source_rejections", source, _json(numbers)))
 
     @override
-    def known(self, source: str, ids: Sequence[str]) -> dict[str, str]:
+    def known_ids(self, source: str, ids: Sequence[str]) -> dict[str, str]:
         return dict(self._read("source_ids", source, _json(ids)))
 
     @override
-    def remember(self, source: str, digests: Mapping[str, str]) -> None:
+    def save_ids(self, source: str, digests: Mapping[str, str]) -> None:
         if digests:
             self._do("add_source_ids", source, msgspec.json.encode(list(digests.items())).decode())
 
@@ -146,7 +146,7 @@ class SqlSources(SourceStore):
         self._do("save_source_groups", source, partition, _pairs(positions))
 
     @override
-    def set_aside(self, source: str, moved: Sequence[MovedRecord], now_ms: int) -> None:
+    def save_moved(self, source: str, moved: Sequence[MovedRecord], now_ms: int) -> None:
         for each in moved:
             self._do("add_source_moved", source, *each[:7], now_ms)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.store.sqlite.catalog import SqliteCatalog
-from inturn.store.sqlite.connection import connect, connect_to_look, store_error
+from inturn.store.sqlite.connection import connect, connect_for_inspection, store_error
 from inturn.store.sqlite.incarnations import SqliteIncarnations
 
 _BESIDE = ("-wal", "-shm", "-journal")
@@ -83,7 +83,7 @@ def _draft(path: str, target: str) -> Iterator[Path]:
     draft = folder / f".{Path(target).name}.{uuid.uuid4().hex}"
     try:
         draft.touch(mode=0o600, exist_ok=False)
-        with closing(connect_to_look(path)) as source, closing(sqlite3.connect(draft)) as copied:
+        with closing(connect_for_inspection(path)) as source, closing(sqlite3.connect(draft)) as copied:
             source.backup(copied)  # in one step: one snapshot of the file, and no writer is blocked
             (found,) = copied.execute("pragma quick_check(1)").fetchone()
             copied.execute("pragma journal_mode = delete")
@@ -109,10 +109,10 @@ def _adopt(draft: Path, note: str) -> dict[str, int]:
     with closing(connection):
         connection.execute("begin immediate")
         catalog, incarnations = SqliteCatalog(connection), SqliteIncarnations(connection)
-        catalog.look()
+        catalog.refresh()
         for info in catalog.queues.values():
             incarnations.begin(info, time.time_ns() // 1_000_000, note)
-            info.tokens += limits.RESTORED_TOKENS
+            info.last_token += limits.RESTORED_TOKENS
             catalog.counted(info)
         catalog.save_counts()
         add = (

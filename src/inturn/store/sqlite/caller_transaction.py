@@ -77,7 +77,7 @@ class SqliteCallerTransaction:
             self._lock()
             with _savepoint(self._connection):
                 queues = _CallerQueues(self._connection, self._room)
-                queues.look(self._store)
+                queues.refresh_from(self._store)
                 value = command.run(queues, self._clock())
                 queues.catalog.save_counts()
         return command.answer(value)
@@ -145,9 +145,9 @@ class _CallerQueues(SqliteQueues):
         super().__init__(connection, _QueriedIndex)
         self._room = room
 
-    def look(self, store: SqliteQueues) -> None:
+    def refresh_from(self, store: SqliteQueues) -> None:
         """Read the queues; numbers are assigned in the store's incarnation, unless the file was restored since."""
-        self.catalog.look()
+        self.catalog.refresh()
         self.incarnations.id = store.incarnations.id
         seen = {info.number: info.last for info in store.queues.copy().values()}
         if any(info.last < seen.get(info.number, 0) for info in self.queues.values()):

@@ -44,7 +44,7 @@ class SqliteCatalog(SqliteStatements):
         default_factory=dict
     )  # by queue number, the last sequence number in the queue's row
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Refresh the cache at the start of a transaction; return whether it was stale and has been read again.
 
         It is stale if another connection has written since the last transaction, or if that was rolled back.
@@ -78,7 +78,8 @@ class SqliteCatalog(SqliteStatements):
         """Write changed counts before a commit."""
         for info in self._counted.values():
             self._run(
-                SQL["save_queue_counts"], (info.depth, info.last, info.tokens, self.indexed[info.number], info.number)
+                SQL["save_queue_counts"],
+                (info.depth, info.last, info.last_token, self.indexed[info.number], info.number),
             )
             self._written[info.number] = info.last
         self._counted.clear()
@@ -95,7 +96,7 @@ class SqliteCatalog(SqliteStatements):
         if info is None:
             number = self.queues.pop(name).number
             for statement in _REMOVALS:
-                self._do(statement, number)
+                self._execute(statement, number)
             return
         if info.number == 0:
             info.number = self._next_number()
@@ -103,23 +104,23 @@ class SqliteCatalog(SqliteStatements):
         self.queues[name] = info
         self._written[info.number] = info.last
         settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
-        counts = info.depth, info.last, info.tokens, self.indexed[info.number]
-        self._do("save_queue", info.number, name, settings, readers, info.created_ms, *counts)
-        self._do(
+        counts = info.depth, info.last, info.last_token, self.indexed[info.number]
+        self._execute("save_queue", info.number, name, settings, readers, info.created_ms, *counts)
+        self._execute(
             "remove_read_messages", first_number(info.number), info.removed_to, limits.EXPIRE_AT_ONCE
         )  # receives go on
 
     def _next_number(self) -> int:
         """Return a queue number that was never used, so that sequence numbers of a removed queue never recur."""
         (made,) = self._one("queue_count") or (0,)
-        self._do("save_queue_count", made + 1)
+        self._execute("save_queue_count", made + 1)
         return int(made) + 1
 
     def _purge(self, info: QueueInfo) -> None:
         for table in ("purge_messages", "purge_ready", "purge_ready_places", "purge_holds"):
-            self._do(table, *info.every)
+            self._execute(table, *info.number_range)
         for table in ("purge_pending", "purge_leases", "purge_dedup", "purge_log_blocks", "purge_log_groups"):
-            self._do(table, info.number)
+            self._execute(table, info.number)
         info.depth = 0
 
 

@@ -21,15 +21,15 @@ class FutureSpans(SqliteStatements):
 
     skew: ClockSkew = field(default_factory=ClockSkew)
 
-    def look(self, now_ms: int) -> None:
+    def end_spans(self, now_ms: int) -> None:
         """End spans that a clock set back would keep open for much longer than they were to last."""
-        for span, since_ms, until_ms in self.skew.look(now_ms, self.starts):
+        for span, since_ms, until_ms in self.skew.end_spans(now_ms, self.starts):
             for statement in _ENDING[span.kind]:
-                self._do(statement, until_ms, since_ms, *span[1:])
+                self._execute(statement, until_ms, since_ms, *span[1:])
 
     def note(self, now_ms: int) -> None:
         """Note all spans that start in the future, after one was seen."""
-        self.skew.note(self.starts(now_ms), now_ms)
+        self.skew.record(self.starts(now_ms), now_ms)
 
     def starts(self, now_ms: int) -> list[Span]:
         """Return the spans that start after a time."""

@@ -110,10 +110,10 @@ def check_there(path: str) -> None:
     Raises:
         StoreError: if the file has no queues or is not a database.
     """
-    connect_to_look(path).close()
+    connect_for_inspection(path).close()
 
 
-def connect_to_look(path: str) -> sqlite3.Connection:
+def connect_for_inspection(path: str) -> sqlite3.Connection:
     """Open a file that has queues, read-only: nothing is created, written or locked.
 
     Raises:

@@ -24,7 +24,7 @@ from typing import Final
 from inturn.core.errors import InputError, StoreError
 from inturn.core.queue.messages import Draft
 from inturn.store import limits as store_limits
-from inturn.store.failures import NoRoom
+from inturn.store.failures import DiskFull
 
 OWNER_ONLY: Final = 0o600
 """Default permissions of a new file: owner only, as its content may be confidential."""
@@ -146,7 +146,7 @@ def _is_past(changed_ns: int) -> bool:
     return changed_ns < time.time_ns() - (_TICK_NS if changed_ns % _COARSE_NS else _COARSE_TICK_NS)
 
 
-def let_go(connection: sqlite3.Connection, files: Files) -> None:
+def release_files(connection: sqlite3.Connection, files: Files) -> None:
     """Close a connection; if its files were lost, do not touch the files that have their names now."""
     try:
         files.check()
@@ -188,9 +188,9 @@ class Reserve:
             self._transaction, self._sending = transaction, 0
         self._sending += sum([len(draft.body) for draft in drafts]) + _OVERHEAD
         if (self._sending >= self._allowed or time.monotonic() >= self._until) and self._is_kept:
-            self._look(self._sending, connection)
+            self._measure(self._sending, connection)
 
-    def _look(self, sending: int, connection: sqlite3.Connection) -> None:
+    def _measure(self, sending: int, connection: sqlite3.Connection) -> None:
         """Measure how much may be sent until the next check, and grow the reserve as needed."""
         self._allowed, self._until = 0, time.monotonic() + store_limits.RESERVE_LOOK_S
         grows, within = self._asked(connection)
@@ -202,7 +202,7 @@ class Reserve:
         if has_room:
             self._allowed = sending + part // 4
         elif grows > 0 or within < 2 * sending + part:
-            raise NoRoom(
+            raise DiskFull(
                 f"{self._path}: the disk is full: messages cannot be sent until space is freed; existing messages can "
                 "be received and acknowledged"
             )

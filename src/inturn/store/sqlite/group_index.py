@@ -47,7 +47,7 @@ class GroupIndex(SqliteStatements):
 
     # --- transactions ---
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Drop data that other processes may have changed, and lists of queues that they removed or indexed."""
         self.nonempty.clear()
         indexed = self._catalog.indexed
@@ -85,7 +85,7 @@ class GroupIndex(SqliteStatements):
         row: tuple[int] | None = self._one("next_pending", queue.number, group, after)
         return row[0] if row else self.first_of_newest(queue, group, after)
 
-    def are_gone(self, queue: QueueInfo, group: str, gone: set[int]) -> None:
+    def remove(self, queue: QueueInfo, group: str, gone: set[int]) -> None:
         """Remove messages from the list, because they left the queue or a look-up did not find them."""
         known = self._newest.get(queue.number)
         numbers = known.groups.get(group) if known else None
@@ -104,7 +104,7 @@ class GroupIndex(SqliteStatements):
         while numbers := self.newest(queue, group, after, limits.HEADS_AT_ONCE):
             there: list[int] = [number for (number,) in self._all("still_pending", as_list(numbers))]
             if len(there) < len(numbers):
-                self.are_gone(queue, group, set(numbers).difference(there))
+                self.remove(queue, group, set(numbers).difference(there))
             if there:
                 return there[0]
         return None
@@ -145,7 +145,7 @@ class GroupIndex(SqliteStatements):
             if old:
                 inside[group] = old
             if len(old) < len(numbers):
-                self.are_gone(queue, group, numbers - old)
+                self.remove(queue, group, numbers - old)
         if inside:
             self._take_out(queue.number, inside)
 
@@ -160,11 +160,11 @@ class GroupIndex(SqliteStatements):
                 "remove_pending", [(queue, group, number) for group, gone in groups.items() for number in gone]
             )
 
-    def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
+    def restore(self, queue: QueueInfo, number: int, group: str | None) -> None:
         """Add a message that returned to its old place between others."""
         self.index(queue, number)  # so that every listed message is after it
         if group is not None:
-            self._do("add_pending", queue.number, group, number)
+            self._execute("add_pending", queue.number, group, number)
 
     def forget(self, queue: int) -> None:
         """Drop the list of a queue whose messages were all removed."""
@@ -187,7 +187,7 @@ class GroupIndex(SqliteStatements):
         number = queue.number
         indexed = self._catalog.indexed[number]
         if up_to > indexed:
-            self._do("index_pending", number, indexed, up_to)
+            self._execute("index_pending", number, indexed, up_to)
             self._catalog.indexed[number] = up_to
             self._catalog.counted(queue)
             self._newest.pop(number, None)

@@ -16,15 +16,15 @@ class SqliteGroupLocks(SqliteStatements):
 
     def save(self, queue: int, group: str, gate: GroupLock) -> None:
         """Write the gate of a group."""
-        self._do("set_group_lock", queue, group, *gate)
-        if not sessions.is_closed(gate):
-            self._do("remove_unused_group_lock", queue, group)
+        self._execute("set_group_lock", queue, group, *gate)
+        if not sessions.excludes_receivers(gate):
+            self._execute("remove_unused_group_lock", queue, group)
 
     def renew(self, queue: int, group: str, gate: GroupLock) -> None:
         """Write a gate whose lock ends at another time, and move the leases received under it likewise."""
         self.save(queue, group, gate)
         for statement in ("extend_session_holds", "extend_fetched_holds"):
-            self._do(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
+            self._execute(statement, queue, group, gate.token, gate.until_ms, gate.since_ms)
 
     def end_locks(self, queue: int, now_ms: int) -> list[tuple[int, str]]:
         """Remove expired locks; return their deadlines and groups."""
@@ -40,4 +40,4 @@ class SqliteGroupLocks(SqliteStatements):
 
     def set_state(self, queue: int, group: str, state: bytes | None) -> None:
         """Write the session state of a group."""
-        self._do("set_session_state", state, queue, group)
+        self._execute("set_session_state", state, queue, group)

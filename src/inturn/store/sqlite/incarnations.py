@@ -34,6 +34,6 @@ class SqliteIncarnations(SqliteStatements):
     def begin(self, queue: QueueInfo, now_ms: int, note: str | None = None) -> None:
         """Record this connection's incarnation of a queue before it gives a number; ``note`` is a person's reason."""
         if self._one("newest_incarnation", queue.number) != (self.id,):
-            self._do("begin_incarnation", queue.number, queue.last, self.id, now_ms, note)
-            self._do("trim_incarnations", queue.number, queue.read_to, limits.INCARNATIONS - 1)
+            self._execute("begin_incarnation", queue.number, queue.last, self.id, now_ms, note)
+            self._execute("trim_incarnations", queue.number, queue.read_to, limits.INCARNATIONS - 1)
         self.begun.add(queue.number)

@@ -40,7 +40,7 @@ class SqliteInspection(SqliteStatements):
         elif deferred:
             rows = self._all("read_deferred", queue.number, after, limit)
         else:
-            begin, end = queue.every
+            begin, end = queue.number_range
             rows = self._all("read_pending" if pending else "read", max(after, begin), end, limit)
         return [entry_of(row) for row in rows]
 
@@ -56,10 +56,10 @@ class SqliteInspection(SqliteStatements):
         wanted = list(names)
         if wanted:
             listed = [(name, *self._one("group", queue.number, name)) for name in wanted if name is not None]
-            singles = self._all("ungrouped", queue.number, *queue.every, 1) if None in wanted else []
+            singles = self._all("ungrouped", queue.number, *queue.number_range, 1) if None in wanted else []
         else:
             listed = self._all("groups", queue.number, limit)
-            singles = self._all("ungrouped", queue.number, *queue.every, limit)
+            singles = self._all("ungrouped", queue.number, *queue.number_range, limit)
         found: dict[str, tuple[int, int]] = {group: (depth, head) for group, depth, head in listed if depth}
         for group, newest in self._index.unindexed(queue).items():
             if not wanted or group in wanted:

@@ -26,7 +26,7 @@ class SqliteKeptLog(SqlKeptLog):
 
     def read(self, queue: QueueInfo, span: LogSpan, limit: int) -> list[LogEntry]:
         """Return messages of a log, acknowledged or not, in order."""
-        begin, end = queue.every
+        begin, end = queue.number_range
         after, up_to = max(span.after, begin), end if span.up_to is None else min(span.up_to, end)
         if span.group is None:
             rows = self._rows("log_messages", after, up_to, limit, span.first_revision, span.last_revision)
@@ -39,7 +39,7 @@ class SqliteKeptLog(SqlKeptLog):
                 rows = [*rows, *self._rows("log_newest_of_group", *newest)]
         return [LogEntry(entry_of(row[:-1]), row[-1] == MessageStatus.ACKNOWLEDGED) for row in rows]
 
-    def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
+    def restore(self, queue: QueueInfo, number: int, group: str | None) -> None:
         """Add a message that returned to its old place."""
         if group is not None:
             self._statements.do("add_log_group", queue.number, group, number)

@@ -12,7 +12,7 @@ from inturn.store.sqlite.statements import SqliteStatements
 class SqliteKeys(SqliteStatements):
     """The idempotency keys of one file."""
 
-    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
+    def update_key(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Read, decide and write, within a transaction.
 
         A later change of any key deletes an expired row, and only well after its lifetime: until then the row counts
@@ -23,13 +23,13 @@ class SqliteKeys(SqliteStatements):
         record = row and read_record(row[0], f"the key {key!r} of {space!r}")
         slot, answer = decide(KeySlot(record, last_token), request, now_ms)
         if slot.last_token != last_token:
-            self._do("save_last_key_token", slot.last_token)
+            self._execute("save_last_key_token", slot.last_token)
         if slot.record == record:
             return answer
         if slot.record is None:
-            self._do("remove_key", space, key)
+            self._execute("remove_key", space, key)
         else:
-            self._do("save_key", space, key, written_record(slot.record), slot.record.until_ms)
+            self._execute("save_key", space, key, written_record(slot.record), slot.record.until_ms)
         self._clear(now_ms)
         return answer
 
@@ -43,6 +43,6 @@ class SqliteKeys(SqliteStatements):
         (cleared_ms,) = self._one("keys_cleared_ms") or (None,)
         until_ms = now_ms if cleared_ms is None else min(now_ms, cleared_ms + limits.CLOCK_SLACK_MS)
         if cleared_ms is None or until_ms < cleared_ms or until_ms > cleared_ms + limits.CLOCK_SLACK_MS // 60:
-            self._do("save_keys_cleared_ms", until_ms)
+            self._execute("save_keys_cleared_ms", until_ms)
         outdated = self._all("expired_keys", until_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
         self._do_each("remove_key", outdated)

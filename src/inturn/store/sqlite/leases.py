@@ -37,7 +37,7 @@ class Leases(SqliteStatements):
 
     def any_hold(self, queue: QueueInfo) -> bool:
         """Return whether any message of a queue has its own hold; usually no message has one."""
-        return self._run(SQL["has_hold"], queue.every).fetchone() is not None
+        return self._run(SQL["has_hold"], queue.number_range).fetchone() is not None
 
     def hold(self, number: int) -> Hold:
         """Return the hold of one message."""
@@ -59,9 +59,9 @@ class Leases(SqliteStatements):
     def set_hold(self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState | None) -> None:
         """Write or remove the hold of a message."""
         if hold is None:
-            self._do("remove_hold", number)
+            self._execute("remove_hold", number)
         else:
-            self._do("set_hold", number, queue.number, group, *hold)
+            self._execute("set_hold", number, queue.number, group, *hold)
 
     def give_back(
         self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState, delay_ms: int | None, now_ms: int
@@ -132,8 +132,8 @@ class Leases(SqliteStatements):
 
     def break_up(self, queue: int, group: str) -> None:
         """Replace a group's lease, if it has one, by one hold for each message."""
-        self._do("split_lease", queue, group)
-        self._do("end_lease", queue, group)
+        self._execute("split_lease", queue, group)
+        self._execute("end_lease", queue, group)
 
     def of(self, queue: int, group: str) -> dict[int, DeliveryState]:
         """Return the holds of the messages in a group's lease, by sequence number."""

@@ -9,7 +9,7 @@ from inturn.core.queue.messages import Content, QueueInfo
 from inturn.store import limits as store_limits
 from inturn.store.sql.log import LogRow, SqlLog
 from inturn.store.sqlite.catalog import SqliteCatalog
-from inturn.store.sqlite.connection import connect_to_look
+from inturn.store.sqlite.connection import connect_for_inspection
 from inturn.store.sqlite.file import Files
 from inturn.store.sqlite.statements import SqliteStatements
 
@@ -48,7 +48,7 @@ class SqliteLog(SqliteStatements, SqlLog):
     """
 
     def __init__(self, path: str, queue: str) -> None:
-        super().__init__(connect_to_look(path))
+        super().__init__(connect_for_inspection(path))
         self.connection.execute(f"pragma cache_size = -{store_limits.CACHE_BYTES // 1024}")  # for _packed's second pass
         self._queue = queue
         self._catalog = SqliteCatalog(self.connection)
@@ -57,7 +57,7 @@ class SqliteLog(SqliteStatements, SqlLog):
     @override
     def _queues(self) -> dict[str, QueueInfo]:
         self._files.check()
-        self._catalog.look()
+        self._catalog.refresh()
         return self._catalog.queues
 
     def packed(self, after: int, up_to: int) -> PackedMessages | None:

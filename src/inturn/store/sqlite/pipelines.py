@@ -7,7 +7,15 @@ import msgspec
 
 from inturn.core.override import override
 from inturn.json_form import of_message_pack, of_value
-from inturn.store.records import AppliedMark, Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo
+from inturn.store.records import (
+    AppliedMark,
+    GroupRecord,
+    GroupUpdate,
+    HeldMessage,
+    OutboxClaim,
+    OutputRecord,
+    PipelineInfo,
+)
 from inturn.store.sql.pipelines import Row, SqlPipelines
 from inturn.store.sqlite.statements import NamedStatements, as_list
 
@@ -41,10 +49,10 @@ class SqlitePipelines(SqlPipelines):
         self._do("save_pipeline", info.number, info.name, about, counts, info.outputs, info.tokens)
 
     @override
-    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
+    def records(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         wanted = list(groups)
         rare = {name for name in wanted if "\0" in name}  # json_each would cut the name at NUL
-        found = super().lines(pipeline, [name for name in wanted if name not in rare] if rare else wanted)
+        found = super().records(pipeline, [name for name in wanted if name not in rare] if rare else wanted)
         for name in rare:
             found += map(GroupRecord._make, self._read("group_record", pipeline, name))
         return found
@@ -57,12 +65,12 @@ class SqlitePipelines(SqlPipelines):
     @override
     def _versions(self, pipeline: int, groups: Sequence[str]) -> dict[str, int]:
         if any("\0" in name for name in groups):
-            return {line.group: line.version for line in self.lines(pipeline, groups)}
+            return {line.group: line.version for line in self.records(pipeline, groups)}
         return super()._versions(pipeline, groups)
 
     @override
-    def _more(self, kept: GroupUpdate) -> Row:
-        return (of_message_pack(kept.line.state) if kept.state is None else of_value(kept.state),)
+    def _extra_columns(self, kept: GroupUpdate) -> Row:
+        return (of_message_pack(kept.record.state) if kept.state is None else of_value(kept.state),)
 
     @override
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
@@ -80,7 +88,7 @@ class SqlitePipelines(SqlPipelines):
         self.save(info)
 
     @override
-    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[OutboxClaim]:
         suspect = self._read("suspect", info.number, now_ms)
         rows = suspect or self._read("unclaimed", info.number, now_ms, groups)
         if not rows:
@@ -89,18 +97,18 @@ class SqlitePipelines(SqlPipelines):
         claims, changes = [], []
         for group, attempts, token, lapses, lapsed_to in rows:
             first = self._read("group_outputs", info.number, group, 1 if lapses else outputs)
-            made = [*map(MadeOutput._make, first)]
+            made = [*map(OutputRecord._make, first)]
             if token:
                 lapsed_to = lapsed_to if lapses or not made else made[-1].number  # noqa: PLW2901 - of this lapse
                 lapses, made = lapses + 1, made[:1]  # noqa: PLW2901 - with this one
-            claims.append(Claim(group, info.tokens, attempts, made, lapses, is_alone=bool(suspect)))
+            claims.append(OutboxClaim(group, info.tokens, attempts, made, lapses, is_alone=bool(suspect)))
             changes.append((info.tokens, until_ms, lapses, lapsed_to, info.number, group))
         self._statements.do_each("claim", changes)
         self.save(info)
         return claims
 
     @override
-    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+    def delivered(self, pipeline: int, claim: OutboxClaim, count: int, until_ms: int, error: str | None) -> bool:
         row = self._statements.one("claimed", pipeline, claim.group, claim.token)
         if row is None:
             return False

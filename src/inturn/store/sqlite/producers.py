@@ -62,7 +62,7 @@ class SqliteProducers(SqliteStatements):
         before = WriterLease._make(row) if row else None
         answer = writers.decide(before, request, now_ms)
         if answer.lease is not None and answer.lease != before:
-            self._do("save_writer", queue.number, group, *answer.lease)
+            self._execute("save_writer", queue.number, group, *answer.lease)
         return answer
 
     def check_writers(self, queue: QueueInfo, drafts: Sequence[Draft]) -> None:
@@ -83,4 +83,4 @@ class SqliteProducers(SqliteStatements):
 
     def save_priority(self, queue: QueueInfo, group: str, priority: int) -> None:
         """Write the priority of a group."""
-        self._do("save_priority", queue.number, group, priority)
+        self._execute("save_priority", queue.number, group, priority)

@@ -76,7 +76,7 @@ class SqliteQueues:
         self.writer: Final = producers.writer
         self.priority: Final = producers.priority
         self.set_priority: Final = line.set_priority
-        self.decide: Final = SqliteKeys(to).decide
+        self.update_key: Final = SqliteKeys(to).update_key
         self.rates: Final = SqliteRates(to)
         self.pipelines: Final = SqlitePipelines(to)
         statements = NamedStatements(to)
@@ -90,11 +90,11 @@ class SqliteQueues:
 
     def refresh(self) -> bool:
         """Read the changes of other processes, at the beginning of a transaction; return whether there were any."""
-        is_stale = self.catalog.look()
+        is_stale = self.catalog.refresh()
         if is_stale:
-            self.pending.look()
+            self.pending.refresh()
             self.producers.forget()
-            self.kept.look()
+            self.kept.trim_due()
             if self.catalog.has_lost:
                 self.incarnations.renew()
         return is_stale
@@ -118,7 +118,7 @@ class SqliteQueues:
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int = 0) -> list[Sent]:
         """Append messages to a queue."""
-        self._look_at_clock(now_ms)
+        self._check_clock(now_ms)
         return self._sends.send(queue, drafts, now_ms, ahead)
 
     def room(self, queue: QueueInfo) -> int | None:
@@ -127,19 +127,19 @@ class SqliteQueues:
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
-        self._look_at_clock(now_ms)
+        self._check_clock(now_ms)
         self.kept.trim(queue, now_ms)
         return self._receives.receive(queue, wants, now_ms)
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, nack, move, defer or cancel messages."""
-        self._look_at_clock(now_ms)
+        self._check_clock(now_ms)
         return self._settlements.settle(queue, changes, now_ms)
 
     def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Run a session request on a group, with its effects on messages; None: the next group that can be locked."""
-        self._look_at_clock(now_ms)
+        self._check_clock(now_ms)
         return self._sessions.session(queue, group, request, now_ms)
 
-    def _look_at_clock(self, now_ms: int) -> None:
+    def _check_clock(self, now_ms: int) -> None:
         """End spans that a clock set back would keep open for too long; only the store knows past times."""

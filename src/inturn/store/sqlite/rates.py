@@ -17,4 +17,4 @@ class SqliteRates(SqliteStatements):
     def save(self, queue: QueueInfo, points: Mapping[str, int], now_us: int) -> None:
         """Write points; forget a few that have passed, which are as good as none."""
         self._do_each("save_rate", [(queue.number, key, next_us) for key, next_us in points.items()])
-        self._do("remove_expired_rates", queue.number, now_us - limits.CLOCK_SLACK_MS * 1000, limits.RATES_AT_ONCE)
+        self._execute("remove_expired_rates", queue.number, now_us - limits.CLOCK_SLACK_MS * 1000, limits.RATES_AT_ONCE)

@@ -17,7 +17,7 @@ from pathlib import Path
 from inturn.core.errors import StoreError
 from inturn.store import limits as store_limits
 from inturn.store.failures import NoReader, closed
-from inturn.store.sqlite.connection import connect_to_look, store_error
+from inturn.store.sqlite.connection import connect_for_inspection, store_error
 from inturn.store.sqlite.queues import SqliteQueues
 
 
@@ -46,7 +46,7 @@ class ReadTransactions:
             NoReader: if there is no connection for it.
             StoreError: if the file cannot be read, was deleted or replaced, or is closed.
         """
-        self._make_way()
+        self._end_longest()
         with self._free:
             queues = self._connected()
             connection = queues.connection
@@ -70,11 +70,11 @@ class ReadTransactions:
         if self._idle:
             return self._idle.pop()
         try:
-            return SqliteQueues(connect_to_look(self._file))
+            return SqliteQueues(connect_for_inspection(self._file))
         except (StoreError, OSError) as error:
             raise NoReader(f"{self._path} cannot be reopened: {error}") from error
 
-    def _make_way(self) -> None:
+    def _end_longest(self) -> None:
         """Wait while the log is long, so that writers can begin it anew; not for longer than for a short time."""
         until = 0.0
         while (size := self._log_bytes()) > self._tolerated:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from inturn.core.errors import StoreError, StoreMismatch
 from inturn.store.pipeline_store import PipelineStore
-from inturn.store.sqlite.connection import connect_to_look, is_outdated, store_error
+from inturn.store.sqlite.connection import connect_for_inspection, is_outdated, store_error
 from inturn.store.sqlite.pipelines import SqlitePipelines
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class SqlitePipelineReader:
 
     def __init__(self, path: str, timeout_s: float) -> None:
         self._path, self._timeout_s = path, timeout_s
-        self._connection: Final = connect_to_look(path)
+        self._connection: Final = connect_for_inspection(path)
         if is_outdated(self._connection):
             self._connection.close()
             raise StoreMismatch(f"{path} was written by an older inturn; migrate it with inturn.open")

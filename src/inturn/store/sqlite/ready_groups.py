@@ -15,7 +15,7 @@ from inturn.core import limits
 from inturn.core.queue import delivery, ready_groups
 from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import QueueInfo
-from inturn.core.queue.ready_groups import LinePlace
+from inturn.core.queue.ready_groups import ReadyPlace
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.group_locks import SqliteGroupLocks
 from inturn.store.sqlite.leases import Leases
@@ -41,10 +41,10 @@ class ReadyGroups(SqliteStatements):
     def next(self, queue: QueueInfo, limit: int, *, grouped: bool = False) -> list[tuple[int, str | None]]:
         """Return the first heads with their groups, in order; with ``grouped``, only heads that have a group."""
         first = SQL["next_ready_group"] if grouped else SQL["next_ready"]
-        heads: list[tuple[int, str | None]] = self._run(first, (*queue.every, limit)).fetchall()
-        if not queue.back[1]:
+        heads: list[tuple[int, str | None]] = self._run(first, (*queue.number_range, limit)).fetchall()
+        if not queue.last_requeue_place[1]:
             return heads
-        behind = self._all("next_ready_group_place" if grouped else "next_ready_place", *queue.every, limit)
+        behind = self._all("next_ready_group_place" if grouped else "next_ready_place", *queue.number_range, limit)
         if not behind:
             return heads
         both = [((at, 0), at, group) for at, group in heads]
@@ -55,51 +55,53 @@ class ReadyGroups(SqliteStatements):
     def has(self, queue: QueueInfo, head: int) -> bool:
         """Return whether a head is in the ready queue."""
         return self._one("is_ready", head) is not None or (
-            queue.back[1] > 0 and self._one("has_ready_place", head) is not None
+            queue.last_requeue_place[1] > 0 and self._one("has_ready_place", head) is not None
         )
 
     def leave(self, queue: QueueInfo, heads: Sequence[int]) -> None:
         """Remove heads from the ready queue, if they are in it."""
         numbers = [(head,) for head in heads]
         self.connection.executemany(SQL["remove_ready"], numbers)
-        if queue.back[1]:
+        if queue.last_requeue_place[1]:
             self.connection.executemany(SQL["remove_ready_place"], numbers)
 
     def _join(self, queue: QueueInfo, heads: Sequence[tuple[int, str | None, bool]]) -> None:
         """Add heads, each with its group and whether it was nacked, in this order; skip heads that are listed."""
         has_lead = queue.settings.priority_lead is not None
-        if not queue.back[1] and not has_lead and not [head for head, _, is_back in heads if is_back]:  # the usual case
+        if (
+            not queue.last_requeue_place[1] and not has_lead and not [head for head, _, is_back in heads if is_back]
+        ):  # the usual case
             if len(heads) == 1:
                 self._run(SQL["add_ready"], heads[0][:2])
             else:
                 self._do_each("add_ready", [head[:2] for head in heads])
             return
         priorities = self._producers.priorities(queue, [group for _, group, _ in heads]) if has_lead else {}
-        before = back = LinePlace(*queue.back)
+        before = back = ReadyPlace(*queue.last_requeue_place)
         for head, group, is_back in heads:
             if not self.has(queue, head):
-                place, back = ready_groups.joined(back, head, queue.last, is_back=is_back)
+                place, back = ready_groups.place_of_joining(back, head, queue.last, is_back=is_back)
                 if not is_back and (lead := ready_groups.lead_of(priorities.get(group, 0), queue.settings)):
-                    place = ready_groups.ahead(place, lead, queue.number)
-                    back = back if back.turn else LinePlace(0, 2)  # so that inturn_ready_place is read
-                if place.turn:
-                    self._do("add_ready_place", *place, head, group)
+                    place = ready_groups.moved_forward(place, lead, queue.number)
+                    back = back if back.rank else ReadyPlace(0, 2)  # so that inturn_ready_place is read
+                if place.rank:
+                    self._execute("add_ready_place", *place, head, group)
                 else:
-                    self._do("add_ready", head, group)
+                    self._execute("add_ready", head, group)
         if back != before:
-            queue.back = back
-            self._do("save_last_requeue", *back, queue.number)
+            queue.last_requeue_place = back
+            self._execute("save_last_requeue", *back, queue.number)
 
     # --- changes ---
 
     def refresh(self, queue: QueueInfo, touched: Touched, now_ms: int, *, in_order: bool = True) -> None:
         """Add the heads of the groups that are free to the ready queue; unless ``in_order``, oldest heads first."""
         ready: list[tuple[int, str | None, bool]] = []
-        for number, group in touched if len(touched) == 1 else ready_groups.by_turn(touched):
+        for number, group in touched if len(touched) == 1 else ready_groups.in_join_order(touched):
             if group is None:
                 hold, _ = self._leases.hold(number)
                 if self._one("one_message", number) and ready_groups.is_ready(hold, (), now_ms):
-                    ready.append((number, None, ready_groups.was_tried(hold)))
+                    ready.append((number, None, ready_groups.is_requeued(hold)))
                 continue
             row = self._head(queue, group)
             if row is None or row[2]:
@@ -111,7 +113,7 @@ class ReadyGroups(SqliteStatements):
                 own = holds.get(head)
                 if not ready_groups.is_ready(own, holds.values(), now_ms):
                     continue
-            ready.append((head, group, own is not None and ready_groups.was_tried(own)))
+            ready.append((head, group, own is not None and ready_groups.is_requeued(own)))
         if not in_order:
             ready.sort(key=lambda each: each[0])
         if ready:
@@ -121,7 +123,7 @@ class ReadyGroups(SqliteStatements):
         """Set the priority of a group, and its place if it is ready and was not nacked."""
         self._producers.save_priority(queue, group, priority)
         head = self._index.head(queue, group)
-        if head is not None and self.has(queue, head) and not ready_groups.was_tried(self._leases.hold(head)[0]):
+        if head is not None and self.has(queue, head) and not ready_groups.is_requeued(self._leases.hold(head)[0]):
             self.leave(queue, [head])
             self.refresh(queue, [(0, group)], now_ms)
 
@@ -138,7 +140,7 @@ class ReadyGroups(SqliteStatements):
     def tidy(self, queue: QueueInfo, now_ms: int, touched: Touched = ()) -> None:
         """End expired holds and locks, and refresh their groups after those that are already touched."""
         if self._run(SQL["has_expired"], (queue.number, now_ms)).fetchone():
-            over = self.over(queue, now_ms)
+            over = self.end_expired(queue, now_ms)
             for _, number, group, hold in over:
                 if hold is not None and delivery.is_hidden(
                     self._leases.end(queue, number, group, hold, now_ms), now_ms
@@ -148,7 +150,7 @@ class ReadyGroups(SqliteStatements):
         if touched:
             self.refresh(queue, touched, now_ms)
 
-    def over(
+    def end_expired(
         self, queue: QueueInfo, now_ms: int
     ) -> list[tuple[tuple[int, str | None], int, str | None, DeliveryState | None]]:
         """Unlock groups whose lock has expired, and return all that has expired, in the order of the deadlines.

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeAlias
 
 from inturn.core import limits
 from inturn.core.queue import delivery, sessions
-from inturn.core.queue.delivery import DeliveryState, Taking
+from inturn.core.queue.delivery import DeliveryState, ReceiveSelection
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage
 from inturn.core.queue.sessions import GroupLock
-from inturn.store.sql.dead_letters import tell_dead_letter
+from inturn.store.sql.dead_letters import report_dead_letter
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.clock_skew import FutureSpans
 from inturn.store.sqlite.group_index import GroupIndex
@@ -69,13 +69,15 @@ class Receives(SqliteStatements):
             return self._fetch(queue, want, want.number, now_ms)
         gate = self._locks.of(queue.number, want.group or "")
         taken: Sequence[Found] | None = None
-        if sessions.is_of(gate, want.token, now_ms):
+        if sessions.is_held_by(gate, want.token, now_ms):
             self._has_holds = self._leases.any_hold(queue)
             taken = self._take(
-                queue, partial(self._not_its_own, queue, want, gate), Taking(queue.settings, now_ms).begin(want)
+                queue,
+                partial(self._not_its_own, queue, want, gate),
+                ReceiveSelection(queue.settings, now_ms).begin(want),
             )
         if not taken:
-            self.look_ahead(queue, now_ms)
+            self.prefetch(queue, now_ms)
         return self._lease_within(queue, taken or (), want, gate, now_ms)
 
     # --- before and after ---
@@ -85,7 +87,7 @@ class Receives(SqliteStatements):
         retired = () if queue.settings.retention_s is None else self._removals.retire(queue, now_ms)
         self._line.tidy(queue, now_ms, retired)
 
-    def look_ahead(self, queue: QueueInfo, now_ms: int) -> None:
+    def prefetch(self, queue: QueueInfo, now_ms: int) -> None:
         """Set the time at which the next lease, delay or lock ends, after nothing was found."""
         due = [
             row
@@ -108,7 +110,7 @@ class Receives(SqliteStatements):
         heads: Iterator[Head] = self._heads(queue, sizes)
         answers = []
         leases: list[NewLease] = []
-        taking = Taking(queue.settings, now_ms)
+        taking = ReceiveSelection(queue.settings, now_ms)
         for want in wants:
             taken: list[Found] = []
             taking.begin(want)
@@ -129,7 +131,7 @@ class Receives(SqliteStatements):
             self._leases.add(queue.number, leases)
         self._take_off(queue)
         if not all(answers):
-            self.look_ahead(queue, now_ms)
+            self.prefetch(queue, now_ms)
         return answers
 
     def _heads(self, queue: QueueInfo, sizes: Sequence[int]) -> Iterator[Head]:
@@ -185,7 +187,7 @@ class Receives(SqliteStatements):
         self,
         queue: QueueInfo,
         read: Callable[[], list[Found]],
-        taking: Taking,
+        taking: ReceiveSelection,
         known: list[Found] | None = None,
     ) -> list[Found] | None:
         """Return a group's messages that can be received; dead letters leave first. ``known``: the result of ``read``.
@@ -206,7 +208,7 @@ class Receives(SqliteStatements):
                 self._line.refresh(queue, [(0, entry.group)], taking.now_ms)
                 return []
             self._removals.move(queue, entry, *dead, taking.now_ms)
-            tell_dead_letter(queue, entry, dead[0])
+            report_dead_letter(queue, entry, dead[0])
             known, is_first = None, False
         return []
 
@@ -240,7 +242,7 @@ class Receives(SqliteStatements):
             rows = self._all("messages", as_list(numbers)) if numbers else []
             if len(rows) == len(numbers):
                 return rows
-            self._index.are_gone(queue, group, set(numbers).difference([row[0] for row in rows]))
+            self._index.remove(queue, group, set(numbers).difference([row[0] for row in rows]))
 
     def _with_holds(self, rows: Iterable[Row]) -> list[Found]:
         """Return messages with their holds."""
@@ -252,14 +254,16 @@ class Receives(SqliteStatements):
 
     def _fetch(self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int) -> list[Delivery]:
         """Lease a deferred message, if it is not leased."""
-        row = self._one("one_message", number) if queue.has_given(number) else None
+        row = self._one("one_message", number) if queue.has_assigned(number) else None
         hold, group = self._leases.hold(number) if row else (None, None)
         if row is None or not delivery.is_deferred(hold) or delivery.is_hidden(hold, now_ms):
             return []
         gate = sessions.OPEN if group is None else self._locks.of(queue.number, group)
         if not sessions.may_fetch(gate, want.token, now_ms):
             return []
-        taken = self._take(queue, list, Taking(queue.settings, now_ms).begin(want), [(entry_of(row), hold)]) or []
+        taken = (
+            self._take(queue, list, ReceiveSelection(queue.settings, now_ms).begin(want), [(entry_of(row), hold)]) or []
+        )
         if want.token is not None:
             return self._lease_within(queue, taken, want, gate, now_ms)
         return self._lease(queue, taken, want, now_ms, []) if taken else []  # it has a hold already
@@ -270,9 +274,9 @@ class Receives(SqliteStatements):
         self, queue: QueueInfo, taken: Sequence[Found], want: ReceiveRequest, now_ms: int, leases: list[NewLease]
     ) -> list[Delivery]:
         """Lease messages for one receiver. Those without a hold share a new one, and go into ``leases`` by group."""
-        queue.tokens += 1
+        queue.last_token += 1
         self._catalog.counted(queue)
-        token = queue.tokens
+        token = queue.last_token
         ms = want.lease_ms(queue.settings)
         until_ms = now_ms + ms
         fresh = delivery.leased(None, token, ms, now_ms)
@@ -289,7 +293,7 @@ class Receives(SqliteStatements):
                 given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms, bool(held.lapsed)))
         for group, each in numbers.items():
             if group is None:
-                self._do("add_holds", as_list(each), queue.number, *fresh)
+                self._execute("add_holds", as_list(each), queue.number, *fresh)
             else:
                 leases.append((group, each, fresh))
         if again:

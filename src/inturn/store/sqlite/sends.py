@@ -10,7 +10,7 @@ from inturn.core import limits
 from inturn.core.queue import back_pressure, deduplication, delivery, numbering, ready_groups
 from inturn.core.queue.deduplication import DedupKey, RememberedSend
 from inturn.core.queue.messages import Draft, QueueInfo, Sent
-from inturn.core.queue.ready_groups import LinePlace
+from inturn.core.queue.ready_groups import ReadyPlace
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.incarnations import SqliteIncarnations
@@ -114,10 +114,10 @@ class Sends(SqliteStatements):
         in_line = []
         for head, number, group in firsts:
             if lead := ready_groups.lead_of(priorities.get(group, 0), queue.settings):
-                in_line.append((head, number, group, *ready_groups.ahead(LinePlace(head), lead, number)))
-        if in_line and not queue.back[1]:
-            queue.back = (0, 2)
-            self._do("save_last_requeue", *queue.back, queue.number)
+                in_line.append((head, number, group, *ready_groups.moved_forward(ReadyPlace(head), lead, number)))
+        if in_line and not queue.last_requeue_place[1]:
+            queue.last_requeue_place = (0, 2)
+            self._execute("save_last_requeue", *queue.last_requeue_place, queue.number)
         self._do_each("add_ready_place_if_first", in_line)
         return [row for row in firsts if not priorities.get(row[2])]
 
@@ -210,6 +210,6 @@ class Sends(SqliteStatements):
             return
         until_ms = now_ms - limits.CLOCK_SLACK_MS
         end = self._one("dedup_sweep_end", *self._swept, self._to_sweep - 1)
-        self._do("sweep_dedup", *self._swept, *(end or _LAST), until_ms)
+        self._execute("sweep_dedup", *self._swept, *(end or _LAST), until_ms)
         self._swept = end or _FIRST
         self._to_sweep = 0

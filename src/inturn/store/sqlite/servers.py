@@ -44,7 +44,7 @@ class SqliteServers(SqlServers):
         hidden = [group for (group,) in self._all("hidden_groups", queue.number, now_ms)]
         return sum(not self._one("is_ready", self._queues.pending.head(queue, group)) for group in hidden)
 
-    def written(self, now_ms: int) -> int:
+    def probe_write(self, now_ms: int) -> int:
         """Write the time, since SQLite skips writes that change nothing; return the depth of all queues."""
         self._do("save_written_ms", now_ms)
         return sum(info.depth for info in self._queues.queues.values())
@@ -55,11 +55,11 @@ class SqliteServers(SqlServers):
         """Return a number that never changes, as there are no texts."""
         return 0
 
-    def facts(self, *, to_change: bool = False) -> dict[str, str]:  # noqa: ARG002 - there are none
+    def values(self, *, to_change: bool = False) -> dict[str, str]:  # noqa: ARG002 - there are none
         """Return no texts."""
         return {}
 
-    def keep(self, name: str, value: str | None) -> None:
+    def save_value(self, name: str, value: str | None) -> None:
         """Store nothing."""
 
     def is_new(self, signature: bytes, until_s: int, now_s: int) -> bool:  # noqa: ARG002 - each server knows its own

@@ -35,7 +35,7 @@ class SqliteSessions(SqliteStatements):
         group = self._next_group(queue, now_ms) if group is None else group
         answer = SessionAnswer(SettleResult.HELD) if group is None else self._decide(queue, group, request, now_ms)
         if answer.verdict is not SettleResult.DONE:
-            self._receives.look_ahead(queue, now_ms)
+            self._receives.prefetch(queue, now_ms)
         return answer
 
     def _decide(self, queue: QueueInfo, group: str, request: SessionRequest, now_ms: int) -> SessionAnswer:
@@ -45,11 +45,11 @@ class SqliteSessions(SqliteStatements):
         if verb in {SessionVerb.LOCK, SessionVerb.PARK}:
             self._leases.break_up(number, group)
             is_held = self._is_held(queue, group, now_ms)
-        verdict, gate = sessions.decide(before, request, now_ms, is_held=is_held, token=queue.tokens + 1)
+        verdict, gate = sessions.decide(before, request, now_ms, is_held=is_held, token=queue.last_token + 1)
         if verdict is not SettleResult.DONE:
             return SessionAnswer(verdict, group)
         if verb is SessionVerb.LOCK:
-            queue.tokens += 1
+            queue.last_token += 1
             self._catalog.counted(queue)
         elif verb is SessionVerb.SET_STATE:
             self._locks.set_state(number, group, request.state)
@@ -59,7 +59,7 @@ class SqliteSessions(SqliteStatements):
             self._locks.save(number, group, gate)
         if verb in {SessionVerb.CLOSE, SessionVerb.PARK} and request.token is not None:
             self._give_back(queue, group, request.token, now_ms)
-        if sessions.is_closed(gate) != sessions.is_closed(before):
+        if sessions.excludes_receivers(gate) != sessions.excludes_receivers(before):
             self._line.leave(queue, [self._index.head(queue, group) or 0])
             self._line.refresh(queue, [(0, group)], now_ms)
         state = self._locks.state(number, group) if verb is SessionVerb.GET_STATE else None

@@ -39,8 +39,8 @@ class Removals(SqliteStatements):
         self._index.leave(queue, groups)
         if queue.readers or queue.settings.keeps_log:
             read_to = queue.removed_to
-            self._do("acknowledge", as_list([number for number in numbers if number > read_to]))
-            self._do("remove_messages", as_list([number for number in numbers if number <= read_to]))
+            self._execute("acknowledge", as_list([number for number in numbers if number > read_to]))
+            self._execute("remove_messages", as_list([number for number in numbers if number <= read_to]))
         else:
             self._run(SQL["remove_messages"], (str(numbers),))
         queue.depth -= len(numbers)
@@ -55,7 +55,7 @@ class Removals(SqliteStatements):
                     groups[group].add(number)
             numbers = [number for number, _ in messages]
             self.done(queue, numbers, groups)
-            self._do("remove_holds", as_list(numbers))
+            self._execute("remove_holds", as_list(numbers))
             messages.clear()
 
     def remove(self, queue: QueueInfo, number: int, group: str | None, *, is_pending: bool = True) -> None:
@@ -63,8 +63,8 @@ class Removals(SqliteStatements):
         if group is not None:
             self._leases.break_up(queue.number, group)
             self._index.leave(queue, {group: {number}})
-        self._do("remove_message", number)
-        self._do("remove_hold", number)
+        self._execute("remove_message", number)
+        self._execute("remove_hold", number)
         self._line.leave(queue, [number])
         self._index.nonempty.clear()
         queue.depth -= is_pending
@@ -73,11 +73,11 @@ class Removals(SqliteStatements):
     def retire(self, queue: QueueInfo, now_ms: int) -> Touched:
         """Remove messages past their retention; return their groups."""
         retired_ms = delivery.retired_ms(queue.settings, now_ms)
-        oldest = None if retired_ms is None else self._one("oldest_messages", *queue.every, 1)
+        oldest = None if retired_ms is None else self._one("oldest_messages", *queue.number_range, 1)
         if retired_ms is None or oldest is None or oldest[-1] > retired_ms:  # the usual case
             return ()
         touched = []
-        for number, group, status, sent_ms in self._all("oldest_messages", *queue.every, limits.EXPIRE_AT_ONCE):
+        for number, group, status, sent_ms in self._all("oldest_messages", *queue.number_range, limits.EXPIRE_AT_ONCE):
             if sent_ms > retired_ms:
                 break
             self.remove(queue, number, group, is_pending=status != MessageStatus.ACKNOWLEDGED)
@@ -94,13 +94,13 @@ class Removals(SqliteStatements):
         self.leave(queue, [(entry.sequence_number, group)])
         self._index.nonempty.discard((queue.number, group))
         self._line.leave(queue, [entry.sequence_number])
-        self._do("add_moved_message", *moved, to.number)
+        self._execute("add_moved_message", *moved, to.number)
         if is_new:
             to.last = number
             self._index.sent(to, number - 1, [(number, group)])
         else:
-            self._index.come_back(to, number, group)
-            self._log.come_back(to, number, group)
+            self._index.restore(to, number, group)
+            self._log.restore(to, number, group)
         to.depth += 1
         self._catalog.counted(to)
         if group is not None:
@@ -123,7 +123,7 @@ class Settlements(SqliteStatements):
         """Acknowledge, extend, nack, move, defer or cancel messages."""
         is_ack = not [change for change in changes if change.act is not _ACK]
         if not is_ack and ready_groups.ended_go_first(changes, queue.settings):
-            self._line.refresh(queue, [key for key, *_ in self._line.over(queue, now_ms)], now_ms)
+            self._line.refresh(queue, [key for key, *_ in self._line.end_expired(queue, now_ms)], now_ms)
         taken = self._leases.acknowledge(queue.number, changes, now_ms)
         if sum([len(numbers) for _, _, numbers in taken]) == len(changes):  # the usual case
             self._removals.done(queue, [change[0] for change in changes], {group: gone for _, group, gone in taken})
@@ -208,7 +208,7 @@ class Settlements(SqliteStatements):
         elif change.act is SettleAction.DEFER:
             if group is not None:
                 self._index.leave(queue, {group: {number}})
-            self._do("defer_message", number)
+            self._execute("defer_message", number)
             self._leases.set_hold(queue, number, group, delivery.deferred(hold))
         elif change.act in {SettleAction.CANCEL, SettleAction.ERASE}:
             self._removals.remove(queue, number, group)

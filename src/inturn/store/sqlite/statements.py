@@ -54,7 +54,7 @@ class SqliteStatements:
     def _cursor(self, name: str, *values: Any) -> sqlite3.Cursor:
         return self.connection.execute(SQL[name], values)
 
-    def _do(self, name: str, *values: Any) -> None:
+    def _execute(self, name: str, *values: Any) -> None:
         self.connection.execute(SQL[name], values)
 
     def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -78,7 +78,7 @@ class NamedStatements(SqliteStatements):
 
     one = SqliteStatements._one
     read = SqliteStatements._all
-    do = SqliteStatements._do
+    do = SqliteStatements._execute
     do_each = SqliteStatements._do_each
 
 

@@ -21,7 +21,7 @@ from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.caller_transaction import DiskRoom, SqliteCallerTransaction
 from inturn.store.sqlite.cleaning import clean
 from inturn.store.sqlite.connection import connect, identity_of, store_error
-from inturn.store.sqlite.file import OWNER_ONLY, Files, Reserve, let_go
+from inturn.store.sqlite.file import OWNER_ONLY, Files, Reserve, release_files
 from inturn.store.sqlite.own_transaction import is_writing, opened_here
 from inturn.store.sqlite.queues import SqliteQueues
 from inturn.store.sqlite.read_transactions import ReadTransactions
@@ -148,8 +148,8 @@ class SqliteStore(SqliteQueues):
             self.connection.execute("commit")
             self._files.check()  # raise if the commit went to a deleted or replaced file
             self.pending.commit()
-            if self._spans.skew.told:
-                self._spans.skew.kept()
+            if self._spans.skew.reported:
+                self._spans.skew.committed()
             self._reserve.is_tried = False
             if faults.is_set:
                 faults.reach("after commit")
@@ -167,7 +167,7 @@ class SqliteStore(SqliteQueues):
         self.catalog.forget()
         self.producers.forget()
         self.pending.roll_back()
-        self._spans.skew.lost()
+        self._spans.skew.rolled_back()
         self.incarnations.begun.clear()
         with suppress(sqlite3.Error):
             if self.connection.in_transaction:  # SQLite rolls back automatically on a full disk
@@ -199,12 +199,12 @@ class SqliteStore(SqliteQueues):
         return super().send(queue, drafts, now_ms, ahead)
 
     @override
-    def _look_at_clock(self, now_ms: int) -> None:
+    def _check_clock(self, now_ms: int) -> None:
         skew = self._spans.skew
         if skew.seen_ms <= now_ms < skew.next_end_ms:  # nearly always
             skew.seen_ms = now_ms
         else:
-            self._spans.look(now_ms)
+            self._spans.end_spans(now_ms)
 
     # --- the file ---
 
@@ -253,7 +253,7 @@ class SqliteStore(SqliteQueues):
     def close(self) -> None:
         """Close the file."""
         self.reads.close()
-        let_go(self.connection, self._files)
+        release_files(self.connection, self._files)
         if not self._files.are_lost:
             self._reserve.shrink()
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from inturn.core.errors import StoreError
-from inturn.store.commands import Ask, Command, Outcome
+from inturn.store.commands import Command, Outcome, StoreCall
 from inturn.store.execution import outcomes_within
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
@@ -59,7 +59,7 @@ class EventLoopWriter:
     ) -> None:
         self._writer.delegate = self._writer.by_helper
         with suppress(StoreError):  # callers get it too
-            await self._writer.arun(Ask("", _nothing))  # runs after all that has begun
+            await self._writer.arun(StoreCall("", _nothing))  # runs after all that has begun
 
     def _call(self) -> None:
         """Schedule the lead in the loop, after the callbacks that are ready."""

@@ -39,7 +39,7 @@ from inturn.store.writer.waiters import (
     TaskWaiter,
     ThreadWaiter,
     Waiter,
-    tell,
+    notify,
 )
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Writer:
         self._callers: deque[Waiter] = deque()
         self._parked: list[Waiter] = []  # only the leader changes it
         self._is_led = self._is_closed = False
-        self._heard = 0
+        self._wakeups = 0
         self.database = ""
         self.watch: Watch = lambda _commands, _outcomes: None
         self.delegate: Callable[[], object] = self.by_helper
@@ -83,7 +83,7 @@ class Writer:
         )
         self._called_by: asyncio.AbstractEventLoop | None = None  # the loop that will call the helper
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="inturn-writer")
-        self._alarm = Timer(self._ring)
+        self._timer = Timer(self._on_timer)
 
     # --- callers ---
 
@@ -100,9 +100,9 @@ class Writer:
         if not command.wait_s and self._is_alone():
             try:
                 try:
-                    value = self._once(command)
+                    value = self._run_alone(command)
                 except RunAgain:
-                    value = until_no_conflict(partial(self._once, command))
+                    value = until_no_conflict(partial(self._run_alone, command))
                 self.watch((command,), ((value, None),))
             except Busy:
                 value = BUSY
@@ -126,7 +126,7 @@ class Writer:
             raise
         return command.answer(caller.value())
 
-    def _once(self, command: Command[Any]) -> Any:
+    def _run_alone(self, command: Command[Any]) -> Any:
         with self._single():
             return command.run(self.store, self.clock())
 
@@ -134,7 +134,7 @@ class Writer:
         """Run a command from an asyncio task; see :meth:`run`."""
         self._check_not_within(asyncio.current_task())
         caller = TaskWaiter(command, asyncio.get_running_loop())
-        self._come(caller)
+        self._start_waiting(caller)
         try:
             await caller.future
         except asyncio.CancelledError:
@@ -150,7 +150,7 @@ class Writer:
             are returned. ``done`` may still be called.
         """
         caller = PostedWaiter(command, asyncio.get_running_loop(), done)
-        self._come(caller)
+        self._start_waiting(caller)
         return partial(self._abandon, caller)
 
     def end_waits(self) -> None:
@@ -158,12 +158,12 @@ class Writer:
         with self._mutex:
             for caller in (*self._parked, *self._callers):
                 caller.until = 0.0
-        self._alarm.set(time.monotonic())
+        self._timer.set(time.monotonic())
 
     def wake(self) -> None:
         """Retry the parked receives, and those about to park, after another process has sent something."""
-        self._heard += 1
-        self._alarm.set(time.monotonic())
+        self._wakeups += 1
+        self._timer.set(time.monotonic())
 
     def take_lead(self, leader: Leader) -> None:
         """Wait for the lead and keep it until :meth:`give_up_lead`."""
@@ -210,8 +210,8 @@ class Writer:
             self._parked, self._callers = [], deque()
             for caller in left:
                 caller.outcome = (None, closed())
-        tell(left)
-        self._alarm.stop()
+        notify(left)
+        self._timer.stop()
         self._helper.shutdown(wait=False)
 
     # --- the lead ---
@@ -226,12 +226,12 @@ class Writer:
             self._is_led = True
             return True
 
-    def _come(self, caller: LoopWaiter) -> None:
+    def _start_waiting(self, caller: LoopWaiter) -> None:
         """Queue a caller; the helper is called after the callbacks that are ready in its loop.
 
         Until then they have no leader; if the loop ends first, the next caller of the writer leads for them.
         """
-        caller.come()
+        caller.start_waiting()
         with self._mutex:
             if self._is_closed:
                 raise closed()
@@ -251,7 +251,7 @@ class Writer:
 
     def _enter(self, caller: Waiter) -> bool:
         """Queue a caller; return whether there was no leader, so that the caller or the helper leads."""
-        caller.come()
+        caller.start_waiting()
         with self._mutex:
             if self._is_closed:
                 raise closed()
@@ -274,7 +274,7 @@ class Writer:
             caller.value()  # closed meanwhile
         self._leader, self._owner = leader, (threading.get_ident(), task)
         if (overdue := leader.overdue()) is not None:
-            self._alarm.set(overdue)
+            self._timer.set(overdue)
 
     def by_helper(self, act: Callable[[], None] | None = None) -> None:
         """Run a function that ends with :meth:`pass_on` in the helper thread; by default :meth:`serve`."""
@@ -291,7 +291,7 @@ class Writer:
                 self._callers.popleft()
             following.has_lead = following.command is None or isinstance(following, ThreadWaiter)
         if following.has_lead:
-            tell([following])
+            notify([following])
         else:
             self.delegate()
 
@@ -317,7 +317,7 @@ class Writer:
             while self._callers and self._callers[0].command and len(gathered) < limits.COMMANDS_AT_ONCE:
                 gathered.append(self._callers.popleft())
         callers = [caller for caller in (*self._parked, *gathered) if not caller.is_gone]
-        return Batch(callers, [caller.command for caller in callers if caller.command], gathered, self._heard)
+        return Batch(callers, [caller.command for caller in callers if caller.command], gathered, self._wakeups)
 
     def put_back(self, batch: Batch) -> None:
         """Queue a batch that was not run again, before all later callers."""
@@ -340,7 +340,7 @@ class Writer:
                     outcome = (None, outcome[1])  # noqa: PLW2901 - the final outcome
                 if caller.is_gone:
                     unclaimed.append((caller, outcome))
-                elif caller.until > now and caller.command is not None and caller.command.is_to_wait(outcome):
+                elif caller.until > now and caller.command is not None and caller.command.keeps_waiting(outcome):
                     parked.append(caller)
                 else:
                     caller.outcome = outcome
@@ -350,13 +350,13 @@ class Writer:
             if put_back and (leading := next((each for each in self._callers if each.command is None), None)):
                 self._callers.remove(leading)  # it waits for the lead, and not for their lock
                 self._callers.appendleft(leading)
-        tell(told, here)
+        notify(told, here)
         for caller, outcome in unclaimed:
             self._give_back(caller, outcome)
         if parked:
-            self._alarm.set(min(now + self._poll(self.wake), self._due(parked), *(caller.until for caller in parked)))
-            if self._heard != batch.heard:  # woken during this batch, before the alarm was set
-                self._alarm.set(now)
+            self._timer.set(min(now + self._poll(self.wake), self._due(parked), *(caller.until for caller in parked)))
+            if self._wakeups != batch.wakeups:  # woken during this batch, before the alarm was set
+                self._timer.set(now)
 
     def _due(self, parked: Sequence[Waiter]) -> float:
         """Return when the next lease or delay ends in the queues of parked receives, by the monotonic clock."""
@@ -365,10 +365,10 @@ class Writer:
         next_ms = min((info.due_ms for info in infos if info and info.due_ms is not None), default=None)
         return inf if next_ms is None else time.monotonic() + max(0, next_ms - self.clock()) / 1000
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         """End an overdue lead and retry the parked receives; runs in the alarm's thread."""
         if self._leader is not None and (overdue := self._leader.overdue()) is not None:
-            self._alarm.set(overdue)
+            self._timer.set(overdue)
         with suppress(StoreError):  # closed meanwhile
             if self._parked and self._enter(Retrigger()):
                 self.serve()
@@ -389,7 +389,7 @@ class Writer:
 
     def _give_back(self, caller: Waiter, outcome: Outcome) -> None:
         """Return the messages or the session of a caller that is gone, so that they need not expire."""
-        undoing = caller.command.undoing(outcome[0]) if caller.command and outcome[0] else None
+        undoing = caller.command.compensation(outcome[0]) if caller.command and outcome[0] else None
         with suppress(StoreError):
             if undoing is not None and self._enter(Retrigger(undoing)):
                 self.by_helper()

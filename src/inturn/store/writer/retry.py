@@ -10,7 +10,7 @@ from inturn.core.errors import StoreError
 from inturn.store import limits as store_limits
 from inturn.store.commands import Command, Outcome
 from inturn.store.execution import execute
-from inturn.store.failures import Busy, NoRoom, RunAgain
+from inturn.store.failures import Busy, DiskFull, RunAgain
 from inturn.store.protocols import Store
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def outcomes_of(
     except Busy as error:
         return _parts(store, commands, clock, watch, error)
     except Exception as error:  # noqa: BLE001 - the error is passed to the caller
-        if isinstance(error, StoreError) and not isinstance(error, NoRoom):
+        if isinstance(error, StoreError) and not isinstance(error, DiskFull):
             return [(None, error)] * len(commands)  # the store cannot be written: all others would fail too
         if len(commands) == 1:
             return [(None, error)]

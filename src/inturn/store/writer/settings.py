@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inturn.core import limits
-from inturn.store.commands import Joined
+from inturn.store.commands import OpenTransaction
 from inturn.store.protocols import Store
 
 
@@ -34,7 +34,7 @@ class WriterSettings:
 
     is_own: Callable[[str], bool] = lambda _identity: False
     identity: Callable[[], str] = str
-    adopt: Callable[[Any], Joined] | None = None
+    adopt: Callable[[Any], OpenTransaction] | None = None
     poll: Callable[[Callable[[], None]], float] = lambda _wake: limits.POLL_S
     busy_s: float = limits.BUSY_S
     single: Callable[[], AbstractContextManager[None]] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from inturn.store.commands import Ask, Command, Outcome
+from inturn.store.commands import Command, Outcome, StoreCall
 
 
 class Waiter:
@@ -30,7 +30,7 @@ class Waiter:
     def __init__(self, command: Command[Any] | None) -> None:
         self.command = command
 
-    def come(self) -> None:
+    def start_waiting(self) -> None:
         """Start the waiting time of the command."""
         if self.command is not None and self.command.wait_s:
             self.until = time.monotonic() + self.command.wait_s
@@ -48,16 +48,16 @@ class ThreadWaiter(Waiter):
 
     def __init__(self, command: Command[Any] | None) -> None:
         super().__init__(command)
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self._wakeup = threading.Lock()
+        self._wakeup.acquire()
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Wake the thread: it has an outcome or the lead."""
-        self._gate.release()
+        self._wakeup.release()
 
     def wait(self) -> None:
         """Wait until :meth:`tell` is called."""
-        self._gate.acquire()
+        self._wakeup.acquire()
 
 
 class LoopWaiter(Waiter):
@@ -67,7 +67,7 @@ class LoopWaiter(Waiter):
         super().__init__(command)
         self.loop = loop
 
-    def told(self) -> None:
+    def on_outcome(self) -> None:
         """Handle an outcome or the lead; called in the loop."""
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class TaskWaiter(LoopWaiter):
         self.command, self.loop = command, loop  # super() would cost twice as much as the rest
         self.future: asyncio.Future[None] = loop.create_future()
 
-    def told(self) -> None:
+    def on_outcome(self) -> None:
         """Complete the future."""
         if not self.future.done():
             self.future.set_result(None)
@@ -95,7 +95,7 @@ class PostedWaiter(LoopWaiter):
         self._answer = command.answer
         self._done = done
 
-    def told(self) -> None:
+    def on_outcome(self) -> None:
         """Call the callback; its failure does not affect other callers."""
         value, error = None, None
         try:
@@ -112,7 +112,7 @@ class Retrigger(Waiter):
     """A command without a waiting caller; by default one that makes the writer retry the parked receives."""
 
     def __init__(self, command: Command[Any] | None = None) -> None:
-        super().__init__(command or Ask("", lambda _store, _now_ms: None))
+        super().__init__(command or StoreCall("", lambda _store, _now_ms: None))
 
 
 class Batch(NamedTuple):
@@ -128,7 +128,7 @@ class Batch(NamedTuple):
     callers: list[Waiter]
     commands: list[Command[Any]]
     gathered: list[Waiter]
-    heard: int
+    wakeups: int
 
 
 class Leader(Protocol):
@@ -139,21 +139,21 @@ class Leader(Protocol):
         ...
 
 
-def tell(callers: Sequence[Waiter], here: asyncio.AbstractEventLoop | None = None) -> None:
+def notify(callers: Sequence[Waiter], here: asyncio.AbstractEventLoop | None = None) -> None:
     """Notify callers that have an outcome or the lead; callers of one loop together, callers of ``here`` at once."""
     loops: defaultdict[asyncio.AbstractEventLoop, list[LoopWaiter]] = defaultdict(list)
     for caller in callers:
         if isinstance(caller, LoopWaiter):
             loops[caller.loop].append(caller)
         elif isinstance(caller, ThreadWaiter):
-            caller.tell()
+            caller.wake()
     if here is not None:
-        _tell_all(loops.pop(here, ()))
+        _notify_all(loops.pop(here, ()))
     for loop, those in loops.items():
         with suppress(RuntimeError):  # the loop was closed, so no caller waits
-            loop.call_soon_threadsafe(_tell_all, those)
+            loop.call_soon_threadsafe(_notify_all, those)
 
 
-def _tell_all(callers: Sequence[LoopWaiter]) -> None:
+def _notify_all(callers: Sequence[LoopWaiter]) -> None:
     for caller in callers:
-        caller.told()
+        caller.on_outcome()

@@ -12,7 +12,7 @@ from inturn.core import limits
 from inturn.core.errors import GroupMoved, InputError
 from inturn.core.identity import canonical
 from inturn.core.pipeline.decision import Decision, DecisionAction, no_gap, overtaken
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector
+from inturn.core.pipeline.inspection import GroupStatus, HeldMessageStatus, Inspector
 from inturn.core.pipeline.selection import SELECTED, DecisionDraft, DecisionReport, Selection, patterns
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
@@ -24,7 +24,7 @@ _OF_GROUP: Final = frozenset({DecisionAction.RESUME, DecisionAction.GIVE_UP})
 """The actions on a group as a whole, whether a failed message or a gap blocks it."""
 
 
-class AskedOfOne(TypedDict, total=False):
+class GroupDecisionArguments(TypedDict, total=False):
     """Options of a decision about one group.
 
     With any of the last three the decision is void unless the group is still where the operator saw it: at the message
@@ -45,7 +45,7 @@ class AskedOfOne(TypedDict, total=False):
     if_digest: str | None
 
 
-class Asked(AskedOfOne, total=False):
+class DecisionArguments(GroupDecisionArguments, total=False):
     """Options of a decision about several groups; ``if_revision``, ``if_epoch`` and ``if_digest`` need one named group.
 
     Attributes:
@@ -59,7 +59,7 @@ class Asked(AskedOfOne, total=False):
     all: bool
 
 
-class Subject(NamedTuple):
+class DecisionSubject(NamedTuple):
     """The subject of a decision about a group: the message or the gap that blocks it, or the group as a whole.
 
     Attributes:
@@ -74,7 +74,7 @@ class Subject(NamedTuple):
     words: str
     turn: int | None = None
     epoch: int | None = None
-    head: HeldStatus | None = None
+    head: HeldMessageStatus | None = None
 
     @property
     def mark(self) -> str:
@@ -84,7 +84,7 @@ class Subject(NamedTuple):
         return hashlib.sha256(repr((self.group, where, head)).encode()).hexdigest()[:_MARK]
 
 
-class Seen(NamedTuple):
+class Precondition(NamedTuple):
     """The place at which an operator saw a group; None: any.
 
     Attributes:
@@ -100,12 +100,12 @@ class Seen(NamedTuple):
     mark: str | None = None
 
     @classmethod
-    def marked(cls, marks: Mapping[str, str]) -> "dict[str, Seen]":
+    def marked(cls, marks: Mapping[str, str]) -> "dict[str, Precondition]":
         """Return the places of groups by the marks of their subjects."""
         return {name: cls(mark=mark) for name, mark in marks.items()}
 
     @classmethod
-    def of(cls, asked: AskedOfOne) -> "Seen":
+    def of(cls, asked: GroupDecisionArguments) -> "Precondition":
         """Return the place that options name.
 
         Raises:
@@ -116,7 +116,7 @@ class Seen(NamedTuple):
                 raise InputError(f"{name} is {value!r}; expected {'a whole number' if kind is int else 'a string'}")
         return cls(asked.get("if_revision"), asked.get("if_epoch"), asked.get("if_digest"))
 
-    def check(self, subject: Subject) -> None:
+    def check(self, subject: DecisionSubject) -> None:
         """Check that a group with this subject has not changed.
 
         Raises:
@@ -134,11 +134,11 @@ class Seen(NamedTuple):
             raise GroupMoved(overtaken(f"{subject.words}, which is not the state that was shown"))
 
 
-class Decider(Inspector):
+class DecisionService(Inspector):
     """A view of a pipeline's stored data that also records decisions about its groups; see :class:`GroupDecisions`."""
 
     @abstractmethod
-    def heads(self, names: Sequence[str]) -> Mapping[str, HeldStatus]:
+    def heads(self, names: Sequence[str]) -> Mapping[str, HeldMessageStatus]:
         """Return the first message that each of these groups holds, if it holds one."""
 
     @abstractmethod
@@ -159,16 +159,16 @@ class Decider(Inspector):
         return [first] if count == 1 or not number.isdigit() else [f"{stem}.{each:06d}" for each in range(count)]
 
     @abstractmethod
-    def is_followed(self) -> bool:
+    def may_apply_automatically(self) -> bool:
         """Return whether a process that applies decisions automatically may be running."""
 
-    def draft(
+    def prepare(
         self,
         action: DecisionAction,
         *names: str,
         content: dict[str, Any] | None = None,
-        seen: Mapping[str, Seen] | None = None,
-        **asked: Unpack[Asked],
+        seen: Mapping[str, Precondition] | None = None,
+        **asked: Unpack[DecisionArguments],
     ) -> DecisionDraft:
         """Prepare decisions about the named or selected groups, and record none.
 
@@ -184,15 +184,15 @@ class Decider(Inspector):
         """
         author = _author(asked)
         selection = Selection(names, patterns(asked.get("group")), asked.get("error"), asked.get("all", False))
-        place = Seen.of(asked)
-        if len(names) != 1 and place != Seen():
+        place = Precondition.of(asked)
+        if len(names) != 1 and place != Precondition():
             raise InputError("if_revision, if_epoch and if_digest apply to one group; pass the name of that group only")
         groups, void = self._selected(action, selection)
         batch, at_us = uuid.uuid4().hex, _now_us()
         decisions: list[Decision] = []
         marks: dict[str, str] = {}
         moved: list[str] = []
-        heads: Mapping[str, HeldStatus] = {}
+        heads: Mapping[str, HeldMessageStatus] = {}
         for number, group in enumerate(groups):
             if number % limits.DECIDED_AT_ONCE == 0:
                 heads = self.heads([each.group for each in groups[number : number + limits.DECIDED_AT_ONCE]])
@@ -261,7 +261,7 @@ class Decider(Inspector):
         revision: int | None = None,
         message_id: str | None = None,
         new: dict[str, Any] | None = None,
-        seen: Seen = Seen(),  # noqa: B008 - it does not change
+        seen: Precondition = Precondition(),  # noqa: B008 - it does not change
     ) -> Decision:
         """Return a decision about a group in its present state; it is void if the group changes first.
 
@@ -284,20 +284,20 @@ class Decider(Inspector):
         about = self._about(action, group, held, new, revision, message_id)
         return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=_now_us(), why=why, **about)
 
-    def subject(self, group: GroupStatus, held: list[HeldStatus]) -> Subject:
+    def subject(self, group: GroupStatus, held: list[HeldMessageStatus]) -> DecisionSubject:
         """Return what blocks a group: the message on which its handler failed, or its gap; else the whole group."""
         if group.status == Status.FAILED and held:
             head = held[0]
-            return Subject(group.group, f"the group is at {self.place(head)}", head.turn, head.epoch, head)
+            return DecisionSubject(group.group, f"the group is at {self.place(head)}", head.turn, head.epoch, head)
         if (gap := self.gap(group, held)) is not None:
-            return Subject(group.group, f"the group waits for revision {gap[0]}", gap[0], group.epoch or 0)
-        return Subject(group.group, f"the group is {group.status}")
+            return DecisionSubject(group.group, f"the group waits for revision {gap[0]}", gap[0], group.epoch or 0)
+        return DecisionSubject(group.group, f"the group is {group.status}")
 
     def _about(
         self,
         action: DecisionAction,
         group: GroupStatus,
-        held: list[HeldStatus],
+        held: list[HeldMessageStatus],
         new: dict[str, Any] | None = None,
         revision: int | None = None,
         message_id: str | None = None,
@@ -342,10 +342,10 @@ class GroupDecisions:
     It is void if its group has changed by then; the other decisions are not affected.
     """
 
-    def __init__(self, decider: Decider) -> None:
+    def __init__(self, decider: DecisionService) -> None:
         self.inspector = decider
 
-    def resume(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+    def resume(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
         """Let groups try their first message again, or wait for a gap again.
 
         Args:
@@ -358,34 +358,34 @@ class GroupDecisions:
         Raises:
             InputError: if nothing selects a group, or ``by`` is missing.
         """
-        return self.inspector.record(self.inspector.draft(DecisionAction.RESUME, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.RESUME, *names, **asked))
 
-    def drop(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+    def drop(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
         """Reject the message on which each group is parked, and continue after it; see :meth:`resume`."""
-        return self.inspector.record(self.inspector.draft(DecisionAction.DROP, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.DROP, *names, **asked))
 
-    def skip(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+    def skip(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
         """Skip the missing revisions before the held messages of each group; see :meth:`resume`."""
-        return self.inspector.record(self.inspector.draft(DecisionAction.SKIP, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.SKIP, *names, **asked))
 
-    def give_up(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+    def give_up(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
         """Reject the held messages of each group and all later ones; see :meth:`resume`."""
-        return self.inspector.record(self.inspector.draft(DecisionAction.GIVE_UP, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.GIVE_UP, *names, **asked))
 
-    def upgrade(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+    def upgrade(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
         """Upgrade states to the version of the pipeline; void where ``upgrade=`` fails. See :meth:`resume`."""
-        return self.inspector.record(self.inspector.draft(DecisionAction.UPGRADE, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.UPGRADE, *names, **asked))
 
-    def replace(self, name: str, *, content: dict[str, Any], **asked: Unpack[AskedOfOne]) -> DecisionReport:
+    def replace(self, name: str, *, content: dict[str, Any], **asked: Unpack[GroupDecisionArguments]) -> DecisionReport:
         """Replace the content of the first held message of a group; fields that ``content`` omits are not changed."""
-        return self.inspector.record(self.inspector.draft(DecisionAction.REPLACE, name, content=content, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.REPLACE, name, content=content, **asked))
 
     def updated(self, report: DecisionReport) -> DecisionReport:
         """Return a report with the current results of its decisions."""
         return self.inspector.updated(report)
 
 
-def _author(asked: AskedOfOne) -> str:
+def _author(asked: GroupDecisionArguments) -> str:
     """Return the name of the operator who decides.
 
     Raises:
