@@ -37,7 +37,7 @@ __all__ = [
 ]  # not `open`: `from inturn import *` must not replace Python's own
 __version__ = "0.1.0"
 _LATER: Final = {
-    "To": "inturn.worker",
+    "ToQueue": "inturn.worker",
     "consume": "inturn.consumer",
     "dry_run": "inturn.dry_runs",
     "open": "inturn.database",

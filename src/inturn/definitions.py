@@ -37,7 +37,7 @@ def load(where: str, modules: dict[str, ModuleType] | None = None) -> Pipeline:
 
 
 def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., Any] | ToQueue":
-    """Return the function, or the ``inturn.To``, at ``app.py:post`` or ``package.module:name``.
+    """Return the function, or the ``inturn.ToQueue``, at ``app.py:post`` or ``package.module:name``.
 
     Raises:
         PipelineError: if it does not exist or cannot be loaded.
@@ -47,7 +47,7 @@ def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., A
     place, name, module = _module_of(where, "the function", "post", modules)
     found: Callable[..., Any] | ToQueue | None = getattr(module, name, None)
     if not callable(found) and not isinstance(found, ToQueue):
-        raise PipelineError(f"no function or inturn.To {name!r} in {place}; {_functions(module)}")
+        raise PipelineError(f"no function or inturn.ToQueue {name!r} in {place}; {_functions(module)}")
     return found
 
 

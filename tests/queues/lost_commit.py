@@ -19,7 +19,7 @@ def lose_commit(db: Database, monkeypatch: pytest.MonkeyPatch, before: Callable[
     def saying(text: str) -> Any:
         committing[:] = [text] if text == "commit" else []
         if committing and before is not None:
-            monkeypatch.setattr(wire, "say", say)
+            monkeypatch.setattr(wire, "queue_text", say)
             before()
         return say(text)
 
@@ -28,12 +28,12 @@ def lose_commit(db: Database, monkeypatch: pytest.MonkeyPatch, before: Callable[
         result = yield from exchange(pg)
         if is_commit:
             monkeypatch.setattr(statements, "_exchange", exchange)
-            monkeypatch.setattr(wire, "say", say)
+            monkeypatch.setattr(wire, "queue_text", say)
             pg.finish()
             msg = "server closed the connection unexpectedly"
             raise psycopg.OperationalError(msg)
         return result
 
-    monkeypatch.setattr(wire, "say", saying)
+    monkeypatch.setattr(wire, "queue_text", saying)
     if before is None:
         monkeypatch.setattr(statements, "_exchange", lose)

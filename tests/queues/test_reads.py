@@ -247,7 +247,7 @@ def test_without_a_connection_for_it_a_read_is_one_of_the_writer(db: Database, m
     def refuse(_path: str) -> None:
         raise StoreError("the file cannot be opened")
 
-    monkeypatch.setattr(read_transactions, "connect_to_look", refuse)
+    monkeypatch.setattr(read_transactions, "connect_for_inspection", refuse)
     assert db.queue("q", create=False).depth().messages == 5
     assert asyncio.run(db.queue("q", create=False).depth.aio()).messages == 5
 

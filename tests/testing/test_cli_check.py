@@ -114,7 +114,7 @@ def test_the_same_as_json(here: Path) -> None:
 
 def test_a_difference_is_named_in_words(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = group_task.OutputRecord
-    monkeypatch.setattr(group_task, "MadeOutput", lambda *row: made(*row)._replace(effect_id="e"))
+    monkeypatch.setattr(group_task, "OutputRecord", lambda *row: made(*row)._replace(effect_id="e"))
     ran = check("ledger")
     assert ran.exit_code == 1
     assert [line.split()[-1] for line in ran.stdout.splitlines()[2:4]] == ["reference", "NO"]

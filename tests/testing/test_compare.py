@@ -125,7 +125,7 @@ def test_how_far_back_that_is_the_limit_says(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_engine_with_other_effect_ids_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     made = group_task.OutputRecord
-    monkeypatch.setattr(group_task, "MadeOutput", lambda *row: made(*row)._replace(effect_id=f"other {row[-2]}"))
+    monkeypatch.setattr(group_task, "OutputRecord", lambda *row: made(*row)._replace(effect_id=f"other {row[-2]}"))
     with pytest.raises(
         Different, match=r"group 'a' has different outputs: replay has .* worker has .*'other [0-9a-f]+'"
     ):

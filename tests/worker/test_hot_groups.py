@@ -47,7 +47,7 @@ class Books:
             self.turns += every
             return keep(info, every, *more)
 
-        monkeypatch.setattr(kept, "keep", kept_too)
+        monkeypatch.setattr(kept, "save_updates", kept_too)
         for name in ("held", "held_from", "held_longest", "marks"):
             monkeypatch.setattr(kept, name, self._reading(getattr(kept, name)))
 

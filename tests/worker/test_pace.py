@@ -58,7 +58,7 @@ def test_one_hot_group_has_few_turns_however_many_threads_there_are(
         monkeypatch.setattr(kind, "run", _counted(kind, seen))
 
     ms = [0]
-    monkeypatch.setattr(worker, "Pace", lambda: Throughput(lambda: ms[0] / 1000))
+    monkeypatch.setattr(worker, "Throughput", lambda: Throughput(lambda: ms[0] / 1000))
 
     def slow(state: Any, _message: Any) -> Any:
         ms[0] += 1

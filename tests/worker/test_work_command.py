@@ -321,7 +321,7 @@ def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, pro
         (["app.py:ledger", "--queue", "shop.db"], "names no queue"),
         (["app.py:ledger", "--queue", "shop.db#none"], "no queue 'none'; existing queues: "),
         (["app.py:none", "--queue", "shop.db#payments"], "existing pipelines: ledger, copy"),
-        ([*ONE[:3], "--deliver", "app.py:none"], "no function or inturn.To 'none'"),
+        ([*ONE[:3], "--deliver", "app.py:none"], "no function or inturn.ToQueue 'none'"),
         ([*ONE, "--concurrency", "0"], "concurrency"),
         ([*ONE, "--processes", "0"], "processes is 0"),
         ([*ONE, "--health", "nowhere"], "HOST:PORT"),
@@ -444,7 +444,7 @@ def get(state, message):
 
 debits = inturn.Pipeline(name="debits", group="account", order=inturn.Gapless("revision"), handler=pay)
 credits = inturn.Pipeline(name="credits", group="to", order=inturn.Arrival(), id="id", handler=get)
-to_others = inturn.To("others", group="to")
+to_others = inturn.ToQueue("others", group="to")
 """
 
 
@@ -507,7 +507,7 @@ queue = "shop.db#others"
     [
         ("other.db#others", "'others' belongs to another database than 'payments'"),
         ("#absent", "no queue 'absent'; existing queues: others, payments"),
-        ("app.py:absent", "no function or inturn.To 'absent'"),
+        ("app.py:absent", "no function or inturn.ToQueue 'absent'"),
         ("shop.db#", "names no queue; expected DATABASE#QUEUE"),
     ],
 )

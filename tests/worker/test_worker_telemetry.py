@@ -485,7 +485,7 @@ def test_messages_of_a_chain_that_are_not_committed_are_not_counted(
         if len(seen) == 1:
             raise StoreUnavailable("gone before the commit")
 
-    monkeypatch.setattr(UnitOfWork, "_keep", keep_and_fail_once)
+    monkeypatch.setattr(UnitOfWork, "_save", keep_and_fail_once)
     shop.work(ledger(), deliver=to)
     assert seen == [0, 0]
     assert messages(meter, "sent")["send", "credits"] == to.depth().messages == 1

@@ -46,7 +46,7 @@ class WorkedPipeline(ConfigTable, frozen=True):
     Attributes:
         pipeline: ``ledger.py:ledger`` or ``package.module:name``.
         queue: ``shop.db#payments`` or ``postgresql://…#payments``.
-        deliver: destination of outputs: the location of a function or an ``inturn.To``; a queue of the same database,
+        deliver: destination of outputs: the location of a function or an ``inturn.ToQueue``; a queue of this database,
             ``#credits``; or a table of :mod:`inturn.cli.deliveries`. None: outputs stay in the database.
         concurrency: the number of groups processed at once, in each process.
     """

@@ -32,7 +32,7 @@ class DryRunRequest(msgspec.Struct, frozen=True):
         action: the decision.
         names: the groups; none: the groups that ``selection`` selects.
         marks: the state of each group that the user saw; see :class:`inturn.core.pipeline.decision_service.Seen`.
-        selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.decision_service.Asked`.
+        selection: ``group``, ``error``, ``all``: :class:`~inturn.core.pipeline.decision_service.DecisionArguments`.
         content: for ``replace``, the new content.
         sample: number of groups of each outcome that are shown in full.
         most: maximum number of groups to run.

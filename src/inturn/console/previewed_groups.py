@@ -31,7 +31,7 @@ class PreviewedGroups:
             store: the store.
             action: the action of the decision.
             marks: the state in which each group of the list was shown; see
-                :meth:`inturn.core.pipeline.decision_service.Decider.draft`.
+                :meth:`inturn.core.pipeline.decision_service.DecisionService.prepare`.
         """
         name = secrets.token_urlsafe(16)
         with self._mutex:

@@ -261,7 +261,7 @@ class _GroupSelection(NamedTuple):
     Attributes:
         names: their names; none: the groups that ``selection`` selects.
         marks: the state in which each shown group was seen.
-        selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.decision_service.Asked`.
+        selection: ``group``, ``error``, ``all``: :class:`~inturn.core.pipeline.decision_service.DecisionArguments`.
     """
 
     names: list[str]

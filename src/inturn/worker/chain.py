@@ -160,7 +160,7 @@ class Chain:
         value = value_at(content, path)
         if value is None:
             msg = f"the output {content!r:.200} has no field {path!r}, which is the {what} of its message in the queue "
-            raise InputError(f"{msg}{self.queue!r}; emit the field, or change To(…, {what}={path!r})")
+            raise InputError(f"{msg}{self.queue!r}; emit the field, or change ToQueue(…, {what}={path!r})")
         return value
 
 
@@ -175,4 +175,4 @@ def chain_of(deliver: object, source: Queue) -> Chain | None:
         return Chain(ToQueue(deliver) if isinstance(deliver, Queue) else deliver, source)
     if deliver is None or callable(deliver):
         return None
-    raise InputError(f"deliver is {deliver!r}; expected a function, a queue, or inturn.To(queue, group=…)")
+    raise InputError(f"deliver is {deliver!r}; expected a function, a queue, or inturn.ToQueue(queue, group=…)")

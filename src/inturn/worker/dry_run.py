@@ -25,7 +25,7 @@ def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> 
     Args:
         pipeline: the pipeline, with the corrected handler.
         at: the stored pipeline.
-        draft: the decisions; see :meth:`inturn.core.pipeline.decision_service.Decider.draft`.
+        draft: the decisions; see :meth:`inturn.core.pipeline.decision_service.DecisionService.prepare`.
 
     Raises:
         StoreMismatch: if the database has another pipeline of this name, or ``at`` has another name.

@@ -35,7 +35,7 @@ class ProcessGroup:
     """Processes that run the same function.
 
     Args:
-        run: a function of a module, called in each process with ``argument`` and an :class:`Uplink`.
+        run: a function of a module, called in each process with ``argument`` and an :class:`StatusPipe`.
         argument: value that can be pickled.
         number: the number of processes.
     """

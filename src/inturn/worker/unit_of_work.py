@@ -83,7 +83,7 @@ class UnitOfWork:
         Raises:
             LeaseLost: if a turn cannot be kept because its lease has expired; nothing is changed then.
             Overtaken: if another worker has changed a group in the meantime; nothing is changed then.
-            Unsent: if the queue of the chain is full or was deleted; nothing is changed then.
+            ChainRefused: if the queue of the chain is full or was deleted; nothing is changed then.
         """
         found = self._writer.run(
             StoreCall(self._queue or "", lambda store, now_ms: self._run(_pipeline_store(store), now_ms, request))

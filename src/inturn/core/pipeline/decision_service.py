@@ -88,7 +88,7 @@ class Precondition(NamedTuple):
     """The place at which an operator saw a group; None: any.
 
     Attributes:
-        revision: see :class:`AskedOfOne`.
+        revision: see :class:`GroupDecisionArguments`.
         epoch: the same.
         digest: the same.
         mark: the mark of its subject.
@@ -177,7 +177,7 @@ class DecisionService(Inspector):
             names: the groups; without any, ``asked`` selects them.
             content: for ``replace``, the new content.
             seen: where the operator saw each group; a group that has changed since is left out.
-            asked: see :class:`Asked`.
+            asked: see :class:`DecisionArguments`.
 
         Raises:
             InputError: if nothing selects a group, ``by`` is missing, or ``if_revision`` is given for several.
@@ -350,7 +350,7 @@ class GroupDecisions:
 
         Args:
             names: the groups; without any, the options select them.
-            asked: see :class:`Asked`.
+            asked: see :class:`DecisionArguments`.
 
         Returns:
             The results so far; :meth:`updated` returns the current ones.

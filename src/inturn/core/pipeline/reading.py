@@ -135,7 +135,7 @@ def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
-    """Make a message from its fields, or an ``Unmade`` if a required field is null or the type refuses the fields."""
+    """Make a message from its fields, or an ``InvalidMarker`` if a required field is null or the type refuses them."""
     record = pipeline.message
     assert record is not None  # noqa: S101 - plain dicts are not made
 

@@ -352,8 +352,8 @@ class QueueInfo:
         created_ms: when it was created.
         depth: number of messages that are not acknowledged.
         last: the last sequence number that was assigned.
-        tokens: the last fencing token that was assigned.
-        back: the last place in the ready queue that was assigned to a requeued group: see LinePlace.
+        last_token: the last fencing token that was assigned.
+        last_requeue_place: the last place in the ready queue assigned to a requeued group; see :class:`ReadyPlace`.
         due_ms: when the next lease or delay ends, as of the last receive that found nothing; not stored.
     """
 

@@ -39,7 +39,7 @@ def dry_run(
     Args:
         pipeline: the pipeline, with the corrected handler.
         at: the store.
-        draft: the decisions; see :meth:`inturn.core.pipeline.decision_service.Decider.draft`.
+        draft: the decisions; see :meth:`inturn.core.pipeline.decision_service.DecisionService.prepare`.
         now: the time of the step; default: the clock.
 
     Raises:

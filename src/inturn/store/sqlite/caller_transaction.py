@@ -36,7 +36,7 @@ class DiskRoom:
         self._sends = 0
 
     def check(self, drafts: Sequence[Draft], connection: sqlite3.Connection) -> None:
-        """Raise NoRoom if the acknowledgements of a send may not have room."""
+        """Raise DiskFull if the acknowledgements of a send may not have room."""
         with self._mutex:
             self._sends += 1
             self._reserve.check(drafts, connection, self._sends)

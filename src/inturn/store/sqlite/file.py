@@ -179,7 +179,7 @@ class Reserve:
         self._until = 0.0
 
     def check(self, drafts: Sequence[Draft], connection: sqlite3.Connection, transaction: int) -> None:
-        """Raise NoRoom before a send if there may be no room for its acknowledgements.
+        """Raise DiskFull before a send if there may be no room for its acknowledgements.
 
         What was sent in transactions of other numbers is in the log, or was rolled back.
         """
