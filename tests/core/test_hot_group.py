@@ -56,14 +56,14 @@ def entry(turn: int, epoch: int = 0) -> TimelineEntry:
 def test_a_gapless_group_remembers_in_place() -> None:
     line = Gapless("r").timeline(epoch=0)
     assert isinstance(line, GaplessTimeline)
-    line.applied(entry(1))
+    line.record_applied(entry(1))
     buffer = line.memory
     for turn in range(2, MANY):
-        line.applied(entry(turn))
+        line.record_applied(entry(turn))
         assert line.memory is buffer, "what was remembered before was copied"
     line.skip(MANY, MANY)
     assert line.memory is buffer, "what was remembered before was copied"
-    line.settle()
+    line.trim()
     assert len(line.memory) == 8 * limits.REMEMBERED_REVISIONS
 
 
@@ -73,7 +73,7 @@ def test_a_skipped_revision_is_found_as_by_looking_at_all_gaps(steps: list[tuple
     assert isinstance(line, GaplessTimeline)
     for applied, missing in steps:
         for _ in range(applied):
-            line.applied(entry(line.next()))
+            line.record_applied(entry(line.next()))
         if missing:
             line.skip(line.next(), line.next() + missing - 1)
     assert line.is_skipped(asked) == any(first <= asked <= last for first, last in line.skipped)
@@ -117,11 +117,11 @@ def test_times_all_alike_are_forgotten_one_by_one_from_the_oldest(monkeypatch: p
     assert isinstance(line, TimestampTimeline)
     for number in range(10):
         each = TimelineEntry(0, bytes(32), None, id=str(number))
-        line.see(each)
-        line.applied(each)
+        line.record_seen(each)
+        line.record_applied(each)
     later = TimelineEntry(1, bytes(32), None, id="later")
-    line.see(later)
-    line.applied(later)
+    line.record_seen(later)
+    line.record_applied(later)
     known = [line.recall(TimelineEntry(0, bytes(32), None, id=str(number))) is not None for number in range(10)]
     assert known == [False] * 8 + [True] * 2
     assert line.recall(later) is not None

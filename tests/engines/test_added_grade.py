@@ -43,7 +43,7 @@ class SteppedTimeline(KeyedTimeline):
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.turn,)
 
-    def place(self, entry: TimelineEntry) -> Relation:
+    def relation(self, entry: TimelineEntry) -> Relation:
         if (known := self.recall(entry)) is not None:
             return known
         if entry.turn % self.order.step:
@@ -54,8 +54,8 @@ class SteppedTimeline(KeyedTimeline):
     def ready(self) -> TimelineEntry | None:
         return None if self.parked or self.first() != (self.next(),) else self.pop()
 
-    def applied(self, entry: TimelineEntry) -> None:
-        super().applied(entry)
+    def record_applied(self, entry: TimelineEntry) -> None:
+        super().record_applied(entry)
         self.reached = entry.turn
 
 

@@ -14,7 +14,7 @@ from inturn.store.records import (
     AppliedMark,
     GroupRecord,
     GroupUpdate,
-    HeldMessage,
+    HeldRecord,
     OutboxClaim,
     OutputRecord,
     PendingDelivery,
@@ -43,7 +43,7 @@ class _Pipeline:
     info: PipelineInfo
     lines: dict[str, GroupRecord] = field(default_factory=dict)
     begun: dict[str, tuple[int, int]] = field(default_factory=dict)
-    held: dict[str, dict[HeldKey, HeldMessage]] = field(default_factory=dict)
+    held: dict[str, dict[HeldKey, HeldRecord]] = field(default_factory=dict)
     marks: dict[tuple[str, bytes], AppliedMark] = field(default_factory=dict)
     outputs: list[OutputRecord] = field(default_factory=list)
     posts: dict[str, _Post] = field(default_factory=dict)
@@ -141,18 +141,18 @@ class MemoryPipelines:
 
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
-    ) -> list[HeldMessage]:
+    ) -> list[HeldRecord]:
         """Return the held messages of a group."""
         every = self._all_held(pipeline, group)
         if turns is None and ids is None:
             return every
         return [each for each in every if each.turn in (turns or ()) or (each.id and each.id in (ids or ()))]
 
-    def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldMessage]:
+    def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldRecord]:
         """Return the held messages of a group from a spot on."""
         return [each for each in self._all_held(pipeline, group) if each.spot >= spot][:limit]
 
-    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldRecord]:
         """Return the first held message of each of these groups."""
         held = {group: self._all_held(pipeline, group) for group in groups}
         return {group: each[0] for group, each in held.items() if each}
@@ -161,7 +161,7 @@ class MemoryPipelines:
         """Return the times and spots of the messages that a group has held longest."""
         return sorted((each.since_us, each.spot) for each in self._all_held(pipeline, group))[:limit]
 
-    def _all_held(self, pipeline: int, group: str) -> list[HeldMessage]:
+    def _all_held(self, pipeline: int, group: str) -> list[HeldRecord]:
         return [message for _, message in sorted(self._of(pipeline).held.get(group, {}).items())]
 
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:

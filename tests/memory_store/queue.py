@@ -49,7 +49,7 @@ class MemoryQueue:
     info: QueueInfo
     messages: dict[int, MemoryMessage] = field(default_factory=dict)
     known: dict[DedupKey, RememberedSend] = field(default_factory=dict)
-    gates: dict[str | None, GroupLock] = field(default_factory=dict)
+    group_locks: dict[str | None, GroupLock] = field(default_factory=dict)
     states: dict[str, bytes | None] = field(default_factory=dict)
     history: list[IncarnationStart] = field(default_factory=list)
     line: dict[int, ReadyPlace] = field(default_factory=dict)
@@ -58,9 +58,9 @@ class MemoryQueue:
     priorities: dict[str, int] = field(default_factory=dict)
     blocks: list[LogBlock] = field(default_factory=list)
 
-    def gate(self, group: str | None) -> GroupLock:
-        """Return the gate of a group."""
-        return self.gates.get(group, OPEN)
+    def group_lock(self, group: str | None) -> GroupLock:
+        """Return the lock of a group."""
+        return self.group_locks.get(group, OPEN)
 
     def all_of(self, group: str | None) -> list[MemoryMessage]:
         """Return the pending messages of a group, including deferred ones."""
@@ -86,7 +86,7 @@ class MemoryQueue:
         """Return the groups that can be received, the oldest first."""
         free = []
         for group in self.groups():
-            is_closed = sessions.excludes_receivers(self.gate(group[0].entry.group))
+            is_closed = sessions.excludes_receivers(self.group_lock(group[0].entry.group))
             if ready_groups.is_ready(group[0].hold, [each.hold for each in group], now_ms, is_closed=is_closed):
                 free.append(group)
         return free
@@ -138,10 +138,10 @@ class MemoryQueue:
         ends: list[tuple[int | None, int, Key]] = [
             (message.until_ms, number, message.key) for number, message in self.messages.items()
         ]
-        ends += [(gate.until_ms, 0, group) for group, gate in self.gates.items() if group is not None]
-        for name, gate in self.gates.items():
-            if gate.token is not None and not sessions.is_locked(gate, now_ms):
-                self.gates[name] = sessions.unlocked(gate)
+        ends += [(group_lock.until_ms, 0, group) for group, group_lock in self.group_locks.items() if group is not None]
+        for name, group_lock in self.group_locks.items():
+            if group_lock.token is not None and not sessions.is_locked(group_lock, now_ms):
+                self.group_locks[name] = sessions.unlocked(group_lock)
         return [key for _, _, key in sorted(end for end in ends if end[0] is not None and end[0] <= now_ms)]
 
     def tidy(self, now_ms: int) -> None:
@@ -166,7 +166,7 @@ class MemoryQueue:
     def look_ahead(self, noted_ms: int | None) -> None:
         """Set the next end of a lease, a delay, a lock or a recorded span."""
         ends = [noted_ms, *(each.until_ms for each in self.messages.values())]
-        ends += [gate.until_ms for gate in self.gates.values()]
+        ends += [group_lock.until_ms for group_lock in self.group_locks.values()]
         self.info.due_ms = min((end for end in ends if end is not None), default=None)
 
     def spans(self) -> Iterator[Span]:
@@ -174,19 +174,19 @@ class MemoryQueue:
         for number, each in self.messages.items():
             if each.hold is not None and each.hold.until_ms is not None:
                 yield Span("hold", self.info.number, number, each.hold.since_ms, each.hold.until_ms)
-        for group, gate in self.gates.items():
-            if group is not None and gate.until_ms is not None:
-                yield Span("lock", self.info.number, group, gate.since_ms or 0, gate.until_ms)
+        for group, group_lock in self.group_locks.items():
+            if group is not None and group_lock.until_ms is not None:
+                yield Span("lock", self.info.number, group, group_lock.since_ms or 0, group_lock.until_ms)
 
     def end_span(self, over: ExpiredSpan) -> None:
         """Write the end of a hold or lock, unless it has changed since it was noted."""
         (kind, _, key, *span), since_ms, until_ms = over
         message = self.messages.get(key) if isinstance(key, int) else None
-        gate = self.gate(key) if isinstance(key, str) else OPEN
+        group_lock = self.group_lock(key) if isinstance(key, str) else OPEN
         if message is not None and message.hold is not None and [message.hold.since_ms, message.hold.until_ms] == span:
             message.hold = message.hold._replace(since_ms=since_ms, until_ms=until_ms)
-        if kind == "lock" and [gate.since_ms, gate.until_ms] == span:
-            self.gates[str(key)] = gate._replace(since_ms=since_ms, until_ms=until_ms)
+        if kind == "lock" and [group_lock.since_ms, group_lock.until_ms] == span:
+            self.group_locks[str(key)] = group_lock._replace(since_ms=since_ms, until_ms=until_ms)
 
     # --- changes ---
 
@@ -211,12 +211,12 @@ class MemoryQueue:
         self.info.depth -= not self.messages[number].done
         del self.messages[number]
 
-    def set_gate(self, group: str | None, gate: GroupLock) -> None:
-        """Set the gate of a group; the leases under its lock end with the lock."""
-        self.gates[group] = gate
+    def set_gate(self, group: str | None, group_lock: GroupLock) -> None:
+        """Set the lock of a group; the leases under its lock end with the lock."""
+        self.group_locks[group] = group_lock
         for message in self.all_of(group):
-            if message.hold and message.hold.token is not None and message.hold.token == gate.token:
-                message.hold = sessions.within(gate, message.hold)
+            if message.hold and message.hold.token is not None and message.hold.token == group_lock.token:
+                message.hold = sessions.within(group_lock, message.hold)
 
     # --- the log ---
 

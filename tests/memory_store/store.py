@@ -149,12 +149,12 @@ class MemoryStore:
         self._look_at_clock(now_ms)
         queue.tidy(now_ms)
         taking.begin(want)
-        info, gate = queue.info, queue.gate(want.group)
+        info, group_lock = queue.info, queue.group_lock(want.group)
         if want.number is not None:
             taken = self._fetched(queue, want, want.number, taking, now_ms)
         elif want.token is None:
             taken = self._next(queue, want, taking, now_ms)
-        elif sessions.is_held_by(gate, want.token, now_ms):
+        elif sessions.is_held_by(group_lock, want.token, now_ms):
             taken = self._next_within(queue, want, taking, now_ms)
         else:
             taken = []
@@ -166,7 +166,7 @@ class MemoryStore:
         given = []
         for message in taken:
             hold = delivery.leased(message.hold, token, want.lease_ms(info.settings), now_ms)
-            message.hold = hold = hold if want.token is None else sessions.within(gate, hold)
+            message.hold = hold = hold if want.token is None else sessions.within(group_lock, hold)
             given.append(Delivery(message.entry, token, hold.until_ms or 0, hold.attempts, hold.first_ms, hold.lapsed))
         return given
 
@@ -201,7 +201,7 @@ class MemoryStore:
         message = queue.messages.get(number)
         if message is None or not delivery.is_deferred(message.hold) or delivery.is_hidden(message.hold, now_ms):
             return []
-        if not sessions.may_fetch(queue.gate(message.entry.group), want.token, now_ms):
+        if not sessions.may_fetch(queue.group_lock(message.entry.group), want.token, now_ms):
             return []
         return self._take(queue, [message], taking, now_ms)
 
@@ -246,9 +246,9 @@ class MemoryStore:
         if change.act is SettleAction.ACK:
             queue.done(message)
         elif change.act is SettleAction.EXTEND:
-            gate = sessions.extended(queue.gate(message.entry.group), change, now_ms)
-            if gate is not None:
-                queue.set_gate(message.entry.group, gate)
+            group_lock = sessions.extended(queue.group_lock(message.entry.group), change, now_ms)
+            if group_lock is not None:
+                queue.set_gate(message.entry.group, group_lock)
             else:
                 message.hold = delivery.extended(message.hold, change.ms or 0, now_ms)
         elif change.act is SettleAction.NACK:
@@ -286,7 +286,9 @@ class MemoryStore:
         if group is None:
             return SessionAnswer(SettleResult.HELD)
         is_held = kept.is_held(group, now_ms)
-        verdict, gate = sessions.decide(kept.gate(group), request, now_ms, is_held=is_held, token=queue.last_token + 1)
+        verdict, group_lock = sessions.decide(
+            kept.group_lock(group), request, now_ms, is_held=is_held, token=queue.last_token + 1
+        )
         if verdict is not SettleResult.DONE:
             return SessionAnswer(verdict, group)
         queue.last_token += request.verb is SessionVerb.LOCK
@@ -296,15 +298,19 @@ class MemoryStore:
             for message in kept.all_of(group):
                 if message.hold and message.hold.token is not None and message.hold.token == request.token:
                     kept.give_back(message, None, now_ms)
-        kept.set_gate(group, gate)
+        kept.set_gate(group, group_lock)
         kept.line_up([group], now_ms)
         state = kept.states.get(group) if request.verb is SessionVerb.GET_STATE else None
-        return SessionAnswer(verdict, group, gate, state)
+        return SessionAnswer(verdict, group, group_lock, state)
 
     def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
         """Return the parked groups after a time and a name, in the order of parking."""
-        gates = self._queues[queue.name].gates.items()
-        found = [(gate.parked_ms or 0, group or "", gate.note) for group, gate in gates if gate.note is not None]
+        group_locks = self._queues[queue.name].group_locks.items()
+        found = [
+            (group_lock.parked_ms or 0, group or "", group_lock.note)
+            for group, group_lock in group_locks
+            if group_lock.note is not None
+        ]
         listed = [each for each in sorted(found) if each[:2] > after]
         return [ParkedGroup(group, note, parked_ms) for parked_ms, group, note in listed[:limit]]
 
@@ -375,7 +381,7 @@ class MemoryStore:
         deferred = sum(map(delivery.is_deferred, holds))
         hidden = [hold for hold in holds if hold is not None and delivery.is_hidden(hold, now_ms)]
         leased = sum(hold.token is not None for hold in hidden)
-        parked = sum(gate.note is not None for gate in self._queues[queue.name].gates.values())
+        parked = sum(group_lock.note is not None for group_lock in self._queues[queue.name].group_locks.values())
         return Depth(queue.depth, leased, len(hidden) - leased, queue.last, deferred, parked)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str | None] = ()) -> list[GroupView]:
@@ -386,7 +392,7 @@ class MemoryStore:
             found = list({group[0].entry.group: group for group in reversed(found)}.values())[::-1]
         views = []
         for group in found[:limit]:
-            head, gate = group[0], kept.gate(group[0].entry.group)
+            head, group_lock = group[0], kept.group_lock(group[0].entry.group)
             holds = [each.hold for each in group]
-            views.append(sessions.view(head.entry, len(group), gate, head.hold, holds, now_ms))
+            views.append(sessions.view(head.entry, len(group), group_lock, head.hold, holds, now_ms))
         return views

@@ -13,7 +13,7 @@ from inturn.store.postgres import statements
 def lose_commit(db: Database, monkeypatch: pytest.MonkeyPatch, before: Callable[[], None] | None = None) -> None:
     """Lose the connection during the next commit: after the server has done it, or by what is done before."""
     wire = db.store.wire  # type: ignore[attr-defined]
-    exchange, say = statements._exchange, wire.say
+    exchange, say = statements._exchange, wire.queue_text
     committing: list[str] = []
 
     def saying(text: str) -> Any:

@@ -132,7 +132,7 @@ def test_a_command_whose_connection_is_lost_is_run_again(db: Database, beside: p
         if tries == [1]:
             cut(db, beside)
 
-    db.writer.run(inturn.store.commands.Ask("", send))
+    db.writer.run(inturn.store.commands.StoreCall("", send))
     assert tries == [2]
     assert queue.depth().messages == 1
 
@@ -212,7 +212,7 @@ def test_transactions_that_lock_each_other_out_are_run_again(postgres_url: str) 
                     gate.wait(30)
                 store.send(store.queues[names[1]], [draft("x")], now_ms)
 
-            db.writer.run(inturn.store.commands.Ask("", both))
+            db.writer.run(inturn.store.commands.StoreCall("", both))
 
         together(partial(send, one, "a", "b"), partial(send, other, "b", "a"))
         assert len(tries) >= 3

@@ -11,7 +11,7 @@ import inturn
 from inturn.store.postgres import PostgresStore
 from inturn.store.postgres.connection import connect
 from inturn.store.postgres.statements import text_of
-from inturn.store.records import GroupRecord, GroupUpdate, HeldMessage, OutputRecord, PipelineInfo
+from inturn.store.records import GroupRecord, GroupUpdate, HeldRecord, OutputRecord, PipelineInfo
 
 OWN = [f"postgres/{each}" for each in ("pipelines", "keys", "log", "kept_log", "producers")]
 NAMES = [
@@ -48,7 +48,7 @@ def fill(url: str, rows: int) -> None:
             kept = [
                 GroupUpdate(
                     GroupRecord(f"g{n}", 0, "open", b"", b"", 1, 5, n),
-                    [HeldMessage(0, 1, "", f"{n}", 5, b"", "{}")],
+                    [HeldRecord(0, 1, "", f"{n}", 5, b"", "{}")],
                     (),
                     [OutputRecord(0, f"g{n}", None, 1, None, 0, f"{n}", "{}")],
                 )

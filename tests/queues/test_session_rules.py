@@ -603,12 +603,12 @@ def test_a_set_of_wants_with_sessions_among_them(harness: StoreHarness) -> None:
 
 @pytest.mark.parametrize("verb", list(SessionVerb))
 def test_a_gate_is_changed_by_its_holder_only(verb: SessionVerb) -> None:
-    gate = GroupLock(token=7, until_ms=100, since_ms=0)
+    group_lock = GroupLock(token=7, until_ms=100, since_ms=0)
     for token, now_ms in ((8, 50), (None, 50), (7, 100)):
-        verdict, after = decide(gate, SessionRequest(verb, token, 10), now_ms, is_held=False, token=9)
+        verdict, after = decide(group_lock, SessionRequest(verb, token, 10), now_ms, is_held=False, token=9)
         free = now_ms == 100 and (verb is SessionVerb.LOCK or (verb is SessionVerb.PARK and token is None))
         assert (verdict is DONE) == free
-        assert free or after == gate
+        assert free or after == group_lock
 
 
 def test_an_open_gate_is_nobodys(harness: StoreHarness) -> None:

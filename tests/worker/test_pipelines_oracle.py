@@ -17,7 +17,7 @@ from inturn.store.records import (
     AppliedMark,
     GroupRecord,
     GroupUpdate,
-    HeldMessage,
+    HeldRecord,
     OutboxClaim,
     OutputRecord,
     PipelineInfo,
@@ -79,7 +79,7 @@ class Stores(RuleBasedStateMachine):
         for group in groups:
             version, had = self.versions.get(group, 0), self.held.get(group, set())
             gone = [spot(turn) for turn in had - set(turns)]
-            held = [HeldMessage(*spot(turn), version, b"\0", "{}") for turn in turns]
+            held = [HeldRecord(*spot(turn), version, b"\0", "{}") for turn in turns]
             made = [
                 OutputRecord(0, group, None, version, None, at, f"e{at}", f"{version}-{at}") for at in range(outputs)
             ]

@@ -12,7 +12,7 @@ import pytest
 from inturn.core.pipeline.results import RejectedMessage
 from inturn.store.failures import RunAgain
 from inturn.store.postgres import PostgresStore
-from inturn.store.records import GroupRecord, GroupUpdate, HeldMessage, OutboxClaim, OutputRecord, PipelineInfo
+from inturn.store.records import GroupRecord, GroupUpdate, HeldRecord, OutboxClaim, OutputRecord, PipelineInfo
 from threads import Running, together
 from waiting import until
 
@@ -71,7 +71,7 @@ def machines(postgres_url: str) -> Iterator[Machines]:
         yield Machines(postgres_url, stack)
 
 
-def kept(group: str, version: int, *outputs: str, held: tuple[HeldMessage, ...] = ()) -> GroupUpdate:
+def kept(group: str, version: int, *outputs: str, held: tuple[HeldRecord, ...] = ()) -> GroupUpdate:
     line = GroupRecord(group, version, "open", b"t", b"s", len(held), None, None)
     made = [OutputRecord(0, group, None, version, None, at, f"{version}-{at}", o) for at, o in enumerate(outputs)]
     return GroupUpdate(line, held, (), made)
@@ -209,7 +209,7 @@ def test_any_text_comes_back_as_it_was(machines: Machines) -> None:
     store = machines.stores[0]
     with store.transaction():
         for text in texts:
-            held = HeldMessage(0, 1, "", text, 5, b"\0", "{}")
+            held = HeldRecord(0, 1, "", text, 5, b"\0", "{}")
             gone = RejectedMessage(text, "invalid", text, text)
             assert machines.keep(kept(text, 0, "o", held=(held,)), rejected=(gone,)) == []
             assert store.pipelines.held(1, text, None, [text]) == store.pipelines.held(1, text) == [held]

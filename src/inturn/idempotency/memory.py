@@ -56,7 +56,7 @@ class _Records:
         """Run a command from a task."""
         return self.run(command)
 
-    def decide(self, _space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
+    def update_key(self, _space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
         """Read, decide and write."""
         before = self._records.get(key)
         (record, self._last_token), answer = decide(KeySlot(before, self._last_token), request, now_ms)

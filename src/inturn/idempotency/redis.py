@@ -76,7 +76,7 @@ class _Server:
             raise
         return command.answer(answer)
 
-    def decide(self, space: str, key: str, request: KeyRequest, _now_ms: int) -> KeyAnswer:
+    def update_key(self, space: str, key: str, request: KeyRequest, _now_ms: int) -> KeyAnswer:
         """Read, decide and write, repeated until no other client interferes."""
         counter = f"inturn:{{{space}:{zlib.crc32(key.encode()) % limits.KEY_TOKEN_SHARDS}}}"
         try:

@@ -26,7 +26,7 @@ from inturn.store.commands import Read, StoreCall
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
     GroupRecord,
-    HeldMessage,
+    HeldRecord,
     OutputRecord,
     PendingDelivery,
     PipelineInfo,
@@ -69,7 +69,7 @@ class DatabaseInspector(DecisionService):
     """
 
     unit = "turn"
-    takes = "a worker applies it as soon as one runs"
+    applied_when = "a worker applies it as soon as one runs"
 
     def __init__(self, db: OpenDatabase, name: str, *, owns: bool = False, must_exist: bool = True) -> None:
         self.db, self._name, self._owns, self._must_exist = db, name, owns, must_exist
@@ -299,7 +299,7 @@ def status_of(record: GroupRecord, version: int | None = None) -> GroupStatus:
     )
 
 
-def _held_status(held: HeldMessage) -> HeldMessageStatus:
+def _held_status(held: HeldRecord) -> HeldMessageStatus:
     content = msgspec.json.decode(held.content)
     return HeldMessageStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)
 

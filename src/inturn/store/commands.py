@@ -192,7 +192,7 @@ class Receive(Command[T]):
         """Lease messages, without waiting."""
         return store.receive(queue_of(store, self.queue), [self.want], now_ms)[0]
 
-    def undoing(self, found: list[Delivery]) -> Settle[Any] | None:
+    def compensation(self, found: list[Delivery]) -> Settle[Any] | None:
         """Return the command that nacks the messages, so that their leases need not expire."""
         changes = [Settlement(each.entry.sequence_number, each.token, SettleAction.NACK) for each in found]
         return Settle(self.queue, _unchanged, changes) if changes else None
@@ -258,7 +258,7 @@ class AcquireSession(Command[T]):
         answer = self.ask.run(store, now_ms)
         return [answer] if answer.verdict is SettleResult.DONE else []
 
-    def undoing(self, found: list[sessions.SessionAnswer]) -> SessionCall[Any] | None:
+    def compensation(self, found: list[sessions.SessionAnswer]) -> SessionCall[Any] | None:
         """Return the command that unlocks the group."""
         for answer in found:
             close = sessions.SessionRequest(sessions.SessionVerb.CLOSE, answer.group_lock.token)
@@ -277,9 +277,9 @@ class ReceiveInSession(Receive[T]):
         answer = SessionCall(self.queue, self.want.group, look, _unchanged).run(store, now_ms)
         return None if answer.verdict is SettleResult.EXPIRED else super().run(store, now_ms)
 
-    def undoing(self, found: list[Delivery] | None) -> Settle[Any] | None:
+    def compensation(self, found: list[Delivery] | None) -> Settle[Any] | None:
         """Return the command that returns the messages to the session."""
-        return super().undoing(found or [])
+        return super().compensation(found or [])
 
 
 class ReceiveLimited(Receive[T]):
@@ -320,7 +320,7 @@ class UpdateKey(Command[T]):
         keys: KeyStore = store
         return keys.update_key(self.space, self.key, self.request, now_ms)
 
-    def undoing(self, found: KeyAnswer) -> "UpdateKey[Any] | None":
+    def compensation(self, found: KeyAnswer) -> "UpdateKey[Any] | None":
         """Return the command that releases the key, if this one has locked it."""
         if found.verdict is not KeyResult.LOCKED or found.record is None:
             return None

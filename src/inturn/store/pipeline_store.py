@@ -9,7 +9,7 @@ from inturn.store.records import (
     AppliedMark,
     GroupRecord,
     GroupUpdate,
-    HeldMessage,
+    HeldRecord,
     OutboxClaim,
     OutputRecord,
     PendingDelivery,
@@ -83,15 +83,15 @@ class GroupStore(Protocol):
 
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
-    ) -> list[HeldMessage]:
+    ) -> list[HeldRecord]:
         """Return the held messages of a group: all, or only messages with one of these turns or ids."""
         ...
 
-    def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldMessage]:
+    def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldRecord]:
         """Return the held messages of a group from a spot on, in the order of their spots."""
         ...
 
-    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldRecord]:
         """Return the first held message of each of these groups, in the order of their spots."""
         ...
 

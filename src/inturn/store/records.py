@@ -55,7 +55,7 @@ class GroupRecord(NamedTuple):
     due_us: int | None
 
 
-class HeldMessage(NamedTuple):
+class HeldRecord(NamedTuple):
     """A message held by a group.
 
     Attributes:
@@ -135,7 +135,7 @@ class GroupUpdate(NamedTuple):
     """
 
     record: GroupRecord
-    held: Sequence[HeldMessage]
+    held: Sequence[HeldRecord]
     removed: Sequence[HeldKey]
     outputs: Sequence[OutputRecord]
     marks: Sequence[AppliedMark] = ()

@@ -25,7 +25,7 @@ from inturn.core.values.path import parts, put, value_at
 from inturn.core.values.states import restored
 from inturn.output_json import output_json
 from inturn.results.stored_place import ERASED_STATE, StoredPlace, stored_place
-from inturn.store.records import GroupRecord, HeldMessage
+from inturn.store.records import GroupRecord, HeldRecord
 
 _ENCODER = msgspec.msgpack.Encoder()
 _STATES = msgspec.msgpack.Encoder(enc_hook=fields_of)
@@ -192,7 +192,7 @@ class MessageDecoder:
             return entry.ref
         return msgspec.json.encode(self._filled(entry.ref)).decode()
 
-    def again(self, held: HeldMessage) -> TimelineEntry:
+    def again(self, held: HeldRecord) -> TimelineEntry:
         """Restore a held message.
 
         Raises:

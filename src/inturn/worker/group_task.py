@@ -27,7 +27,7 @@ from inturn.store.records import (
     AppliedMark,
     GroupRecord,
     GroupUpdate,
-    HeldMessage,
+    HeldRecord,
     OutputRecord,
     StoredDecision,
 )
@@ -248,7 +248,7 @@ class GroupRunner:
             line.restore(self.reader.again(each))
         return is_whole
 
-    def _held_from(self, group: str, expected: int, spot: HeldKey) -> Iterator[HeldMessage]:
+    def _held_from(self, group: str, expected: int, spot: HeldKey) -> Iterator[HeldRecord]:
         """Yield the held messages from a spot on, read in growing parts; ``expected`` sets the first size."""
         last, most = None, expected + 1
         while True:
@@ -321,10 +321,10 @@ class GroupRunner:
         ]
 
 
-def _held(reader: MessageDecoder, entry: TimelineEntry) -> HeldMessage:
+def _held(reader: MessageDecoder, entry: TimelineEntry) -> HeldRecord:
     since_us = entry.since_us or 0
-    return HeldMessage(*entry.key, since_us, entry.digest, reader.text(entry))
+    return HeldRecord(*entry.key, since_us, entry.digest, reader.text(entry))
 
 
-def _held_part(group: str, spot: HeldKey, most: int, kept: PipelineStore, number: int) -> list[HeldMessage]:
+def _held_part(group: str, spot: HeldKey, most: int, kept: PipelineStore, number: int) -> list[HeldRecord]:
     return kept.held_from(number, group, spot, most)

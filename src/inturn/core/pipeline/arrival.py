@@ -44,19 +44,19 @@ class ArrivalTimeline(KeyedTimeline):
         self.memory, self.external_ids = b"", self.external_ids + len(parted)
         return parted
 
-    def settle(self) -> None:
+    def trim(self) -> None:
         for mark in self._reminded:
             del self._known[mark]
         self._reminded = set()
-        super().settle()
+        super().trim()
 
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.turn,)
 
-    def place(self, entry: TimelineEntry) -> Relation:
+    def relation(self, entry: TimelineEntry) -> Relation:
         return self.recall(entry) or Relation.NEXT
 
-    def see(self, entry: TimelineEntry) -> None:
+    def record_seen(self, entry: TimelineEntry) -> None:
         self.reached = entry.turn = (self.reached or 0) + 1
 
     def ready(self) -> TimelineEntry | None:

@@ -63,7 +63,7 @@ class GaplessTimeline(Timeline):
     def waiting(self, entry: TimelineEntry) -> TimelineEntry | None:
         return self.held.get(self.key(entry))
 
-    def place(self, entry: TimelineEntry) -> Relation:
+    def relation(self, entry: TimelineEntry) -> Relation:
         held = self.held.get((entry.epoch, entry.turn))
         if held is not None:
             return Relation.COPY if held.digest == entry.digest else Relation.OTHER
@@ -84,7 +84,7 @@ class GaplessTimeline(Timeline):
             return None
         return self.held.pop((self.epoch or 0, self.next()), None)
 
-    def applied(self, entry: TimelineEntry) -> None:
+    def record_applied(self, entry: TimelineEntry) -> None:
         self.advance(1, entry.digest[:MARK_BYTES])
         if self.parked is Status.GAP:
             self.parked = self.error = None
@@ -102,7 +102,7 @@ class GaplessTimeline(Timeline):
             self.memory = bytearray(self.memory)
         self.memory += marks
 
-    def settle(self) -> None:
+    def trim(self) -> None:
         self.memory = bytes(self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :])
         if self.conflicts or self._reported:
             oldest = self.next() - len(self.memory) // MARK_BYTES
@@ -211,7 +211,7 @@ class KeyedTimeline(Timeline):
         super().restore(entry)
         self._waiting[self.mark(entry)] = entry
 
-    def take(self, entry: TimelineEntry) -> None:
+    def remove_held(self, entry: TimelineEntry) -> None:
         super().remove_held(entry)
         del self._waiting[self.mark(entry)]
 
@@ -219,7 +219,7 @@ class KeyedTimeline(Timeline):
         self._waiting = {}
         return super().give_up(error)
 
-    def applied(self, entry: TimelineEntry) -> None:
+    def record_applied(self, entry: TimelineEntry) -> None:
         self._known[self.mark(entry)] = (entry.digest[:MARK_BYTES], entry.turn)
 
     def forget_oldest(self) -> None:
@@ -228,14 +228,14 @@ class KeyedTimeline(Timeline):
         if self._reported:
             self._reported = {each for each in self._reported if not each.startswith(mark)}
 
-    def renew(self, epoch: int) -> list[TimelineEntry]:
+    def begin_epoch(self, epoch: int) -> list[TimelineEntry]:
         lost = super().begin_epoch(epoch)
         self._known.clear()
         for entry in lost:
             del self._waiting[self.mark(entry)]
         return lost
 
-    def settle(self) -> None:
+    def trim(self) -> None:
         super().trim()
         self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
 
@@ -255,7 +255,7 @@ class RisingTimeline(KeyedTimeline):
         """Return whether a message of the current epoch is above the greatest place seen."""
         raise NotImplementedError
 
-    def place(self, entry: TimelineEntry) -> Relation:
+    def relation(self, entry: TimelineEntry) -> Relation:
         if entry.epoch < (self.epoch or 0):
             return Relation.FORGOTTEN
         if entry.epoch > (self.epoch or 0):
@@ -263,8 +263,8 @@ class RisingTimeline(KeyedTimeline):
             return Relation.AHEAD if held is None else Relation.COPY if held.digest == entry.digest else Relation.OTHER
         return Relation.NEXT if self.is_above(entry) else self.recall(entry) or Relation.FORGOTTEN
 
-    def applied(self, entry: TimelineEntry) -> None:
-        super().applied(entry)
+    def record_applied(self, entry: TimelineEntry) -> None:
+        super().record_applied(entry)
         self._forget()
 
     def _forget(self) -> None:
@@ -303,12 +303,12 @@ class MonotoneTimeline(RisingTimeline):
     def is_above(self, entry: TimelineEntry) -> bool:
         return self.reached is None or entry.turn > self.reached
 
-    def see(self, entry: TimelineEntry) -> None:
+    def record_seen(self, entry: TimelineEntry) -> None:
         if entry.epoch == (self.epoch or 0):
             self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
 
-    def renew(self, epoch: int) -> list[TimelineEntry]:
-        lost = super().renew(epoch)
+    def begin_epoch(self, epoch: int) -> list[TimelineEntry]:
+        lost = super().begin_epoch(epoch)
         self.reached = self._greatest.pop(epoch, None)
         return lost
 
@@ -324,11 +324,11 @@ class MonotoneTimeline(RisingTimeline):
             self.reached = turn
 
     @override
-    def settle(self) -> None:
+    def trim(self) -> None:
         if self._known:
             oldest = min(turn for _, turn in self._known.values())
             self.forget_conflicts(place_mark(self.epoch or 0, oldest))
-        super().settle()
+        super().trim()
 
 
 class TimestampTimeline(KeyedTimeline):
@@ -360,14 +360,14 @@ class TimestampTimeline(KeyedTimeline):
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.turn, entry.tie, entry.id or "")
 
-    def place(self, entry: TimelineEntry) -> Relation:
+    def relation(self, entry: TimelineEntry) -> Relation:
         known = self.recall(entry)
         if known is not None:
             return known
         watermark = self.watermark()
         return Relation.LATE if watermark is not None and entry.turn < watermark else Relation.AHEAD
 
-    def see(self, entry: TimelineEntry) -> None:
+    def record_seen(self, entry: TimelineEntry) -> None:
         self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
 
     def ready(self) -> TimelineEntry | None:
@@ -376,8 +376,8 @@ class TimestampTimeline(KeyedTimeline):
             return None
         return self.pop() if isinstance(key[0], int) and key[0] <= watermark else None
 
-    def applied(self, entry: TimelineEntry) -> None:
-        super().applied(entry)
+    def record_applied(self, entry: TimelineEntry) -> None:
+        super().record_applied(entry)
         # At the watermark itself a copy would still be accepted, so only what lies below it may be forgotten.
         watermark = self.watermark()
         while len(self._known) > limits.REMEMBERED_IDS:

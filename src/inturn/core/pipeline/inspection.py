@@ -145,7 +145,7 @@ class Inspector(ABC):
         policy: policy for a gap whose wait has expired.
         version: version of the pipeline that ran last, to which states are upgraded.
         unit: unit in which the changes of a group's state are counted, such as a step.
-        takes: when a decision is applied, in words.
+        applied_when: when a decision is applied, in words.
     """
 
     title: str

@@ -62,8 +62,8 @@ class MonotoneFieldsTimeline(RisingTimeline):
             self._greatest = max(self._greatest, entry.tie)
 
     @override
-    def renew(self, epoch: int) -> list[TimelineEntry]:
-        lost = super().renew(epoch)
+    def begin_epoch(self, epoch: int) -> list[TimelineEntry]:
+        lost = super().begin_epoch(epoch)
         self._greatest = self._tops.pop(epoch, "")
         return lost
 
@@ -73,8 +73,8 @@ class MonotoneFieldsTimeline(RisingTimeline):
         self._tops[entry.epoch] = max(entry.tie, self._tops.get(entry.epoch, ""))
 
     @override
-    def settle(self) -> None:
-        super().settle()
+    def trim(self) -> None:
+        super().trim()
         greatest = self._greatest.encode()
         self.memory = _LENGTH.pack(len(greatest)) + greatest + self.memory
 

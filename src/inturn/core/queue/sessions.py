@@ -2,9 +2,9 @@
 
 The memory store runs these rules; every other store is tested against it:
 
-1. Each group has a gate. It is open, locked by a session until a time, or parked by an operator or a policy with a
-   reason. From a group with a closed gate an ordinary receive returns nothing; other groups are not affected.
-2. A group can be locked if its gate is open and no receiver holds a message of it: a session has its group alone. A
+1. Each group is open, locked by a session until a time, or parked by an operator or a policy with a reason. From a
+   locked or parked group an ordinary receive returns nothing; other groups are not affected.
+2. A group can be locked if it is open and no receiver holds a message of it: a session has its group alone. A
    group locked by name may be empty; the next free group is the one whose head a receive would return.
 3. Messages received in a session have the lock's own token, and their leases end with the lock. Extending one of them
    renews the lock. Messages already received in the session do not block further ones, in order.
@@ -45,7 +45,7 @@ class GroupLock(NamedTuple):
 
 
 OPEN = GroupLock()
-"""The gate of nearly every group."""
+"""The lock of nearly every group: neither locked nor parked."""
 
 
 class ParkedGroup(NamedTuple):
@@ -112,7 +112,7 @@ class SessionAnswer(NamedTuple):
     Attributes:
         verdict: whether it was done; ``HELD``: the group is not free; ``GONE``: it was not parked, or not at that time.
         group: name of the group.
-        gate: the gate now, if the request was done.
+        group_lock: the lock now, if the request was done.
         state: for ``GET_STATE``.
     """
 
@@ -122,82 +122,82 @@ class SessionAnswer(NamedTuple):
     state: bytes | None = None
 
 
-def is_locked(gate: GroupLock, now_ms: int) -> bool:
+def is_locked(group_lock: GroupLock, now_ms: int) -> bool:
     """Return whether a session holds the group."""
-    return gate.until_ms is not None and gate.until_ms > now_ms
+    return group_lock.until_ms is not None and group_lock.until_ms > now_ms
 
 
-def excludes_receivers(gate: GroupLock) -> bool:
+def excludes_receivers(group_lock: GroupLock) -> bool:
     """Return whether receivers are excluded; an expired lock excludes them until it is removed."""
-    return gate.token is not None or gate.note is not None
+    return group_lock.token is not None or group_lock.note is not None
 
 
-def is_held_by(gate: GroupLock, token: int | None, now_ms: int) -> bool:
+def is_held_by(group_lock: GroupLock, token: int | None, now_ms: int) -> bool:
     """Return whether the session of this token still holds the group."""
-    return token is not None and gate.token == token and is_locked(gate, now_ms)
+    return token is not None and group_lock.token == token and is_locked(group_lock, now_ms)
 
 
-def unlocked(gate: GroupLock) -> GroupLock:
-    """Return the gate without its lock."""
-    return gate._replace(token=None, until_ms=None, since_ms=0)
+def unlocked(group_lock: GroupLock) -> GroupLock:
+    """Return the group's lock without its session."""
+    return group_lock._replace(token=None, until_ms=None, since_ms=0)
 
 
-def renewed(gate: GroupLock, ms: int, now_ms: int) -> GroupLock:
-    """Return the gate locked for ``ms`` from now on."""
-    return gate._replace(until_ms=now_ms + ms, since_ms=now_ms)
+def renewed(group_lock: GroupLock, ms: int, now_ms: int) -> GroupLock:
+    """Return the lock with an end ``ms`` from now on."""
+    return group_lock._replace(until_ms=now_ms + ms, since_ms=now_ms)
 
 
-def extended(gate: GroupLock, change: Settlement, now_ms: int) -> GroupLock | None:
+def extended(group_lock: GroupLock, change: Settlement, now_ms: int) -> GroupLock | None:
     """Return the lock after a message is extended that was received in its session; None if it was not."""
-    return renewed(gate, change.ms or 0, now_ms) if is_held_by(gate, change.token, now_ms) else None
+    return renewed(group_lock, change.ms or 0, now_ms) if is_held_by(group_lock, change.token, now_ms) else None
 
 
-def within(gate: GroupLock, hold: DeliveryState) -> DeliveryState:
+def within(group_lock: GroupLock, hold: DeliveryState) -> DeliveryState:
     """Return the state of a message that was received in a session: its lease is the lock."""
-    return hold._replace(until_ms=gate.until_ms, since_ms=gate.since_ms)
+    return hold._replace(until_ms=group_lock.until_ms, since_ms=group_lock.since_ms)
 
 
 def decide(
-    gate: GroupLock, request: SessionRequest, now_ms: int, *, is_held: bool, token: int
+    group_lock: GroupLock, request: SessionRequest, now_ms: int, *, is_held: bool, token: int
 ) -> tuple[SettleResult, GroupLock]:
-    """Return the verdict on a request, and the gate after it; ``is_held``: a receiver holds a message of the group."""
+    """Return the verdict on a request, and the lock after it; ``is_held``: a receiver holds a message of the group."""
     verb = request.verb
     if verb is SessionVerb.RESUME:
-        if gate.note is None or (request.ms and gate.parked_ms != request.ms):
-            return SettleResult.GONE, gate
-        return SettleResult.DONE, gate._replace(note=None, parked_ms=None)
+        if group_lock.note is None or (request.ms and group_lock.parked_ms != request.ms):
+            return SettleResult.GONE, group_lock
+        return SettleResult.DONE, group_lock._replace(note=None, parked_ms=None)
     by_nobody = verb is SessionVerb.LOCK or (verb is SessionVerb.PARK and request.token is None)
     if by_nobody:
-        if is_locked(gate, now_ms) or is_held or (verb is SessionVerb.LOCK and gate.note is not None):
-            return SettleResult.HELD, gate
-    elif not is_held_by(gate, request.token, now_ms):
-        return SettleResult.EXPIRED, gate
+        if is_locked(group_lock, now_ms) or is_held or (verb is SessionVerb.LOCK and group_lock.note is not None):
+            return SettleResult.HELD, group_lock
+    elif not is_held_by(group_lock, request.token, now_ms):
+        return SettleResult.EXPIRED, group_lock
     if verb is SessionVerb.LOCK:
-        gate = renewed(gate._replace(token=token), request.ms, now_ms)
+        group_lock = renewed(group_lock._replace(token=token), request.ms, now_ms)
     elif verb is SessionVerb.RENEW:
-        gate = renewed(gate, request.ms, now_ms)
+        group_lock = renewed(group_lock, request.ms, now_ms)
     elif verb is SessionVerb.CLOSE:
-        gate = unlocked(gate)
+        group_lock = unlocked(group_lock)
     elif verb is SessionVerb.PARK:
-        gate = unlocked(gate)._replace(note=request.note or "", parked_ms=now_ms)
-    return SettleResult.DONE, gate
+        group_lock = unlocked(group_lock)._replace(note=request.note or "", parked_ms=now_ms)
+    return SettleResult.DONE, group_lock
 
 
-def may_fetch(gate: GroupLock, token: int | None, now_ms: int) -> bool:
+def may_fetch(group_lock: GroupLock, token: int | None, now_ms: int) -> bool:
     """Return whether a deferred message of the group may be fetched, by the session of a token or without one."""
     if token is not None:
-        return is_held_by(gate, token, now_ms)
-    return gate.note is None and not is_locked(gate, now_ms)
+        return is_held_by(group_lock, token, now_ms)
+    return group_lock.note is None and not is_locked(group_lock, now_ms)
 
 
 def availability(
-    gate: GroupLock, head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
+    group_lock: GroupLock, head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
 ) -> tuple[GroupAvailability, int | None, int | None]:
     """Return why the head of a group cannot be received, until when, and the token that holds it."""
-    if gate.note is not None:
+    if group_lock.note is not None:
         return GroupAvailability.PARKED, None, None
-    if is_locked(gate, now_ms):
-        return GroupAvailability.LOCKED, gate.until_ms, gate.token
+    if is_locked(group_lock, now_ms):
+        return GroupAvailability.LOCKED, group_lock.until_ms, group_lock.token
     reason, hold = blocking(head, holds, now_ms)
     return (reason, hold.until_ms, hold.token) if hold else (reason, None, None)
 
@@ -205,13 +205,13 @@ def availability(
 def view(
     head: StoredMessage,
     depth: int,
-    gate: GroupLock,
+    group_lock: GroupLock,
     own: DeliveryState | None,
     holds: Iterable[DeliveryState | None],
     now_ms: int,
 ) -> GroupView:
     """Return the status of a group; ``own`` is the state of its first message, ``holds`` those of all its messages."""
-    reason, until_ms, token = availability(gate, own, holds, now_ms)
+    reason, until_ms, token = availability(group_lock, own, holds, now_ms)
     attempts = own.attempts if own else 0
     number, sent_ms = head.sequence_number, head.sent_ms
-    return GroupView(head.group, depth, number, sent_ms, reason, until_ms, token, attempts, gate.note)
+    return GroupView(head.group, depth, number, sent_ms, reason, until_ms, token, attempts, group_lock.note)

@@ -67,7 +67,7 @@ class OpenGroup(Group):
         self.parked_before = timeline.parked in _PARKED
         self._last_rows: tuple[Chunk, Sequence[int]] | None = None
 
-    def offer(self, entry: TimelineEntry) -> TimelineVerdict:
+    def process(self, entry: TimelineEntry) -> TimelineVerdict:
         """Offer one message to the timeline, and note whether the group changed."""
         epoch = self.timeline.epoch
         verdict = super().process(entry)
@@ -221,7 +221,7 @@ class Kernel:
             if rising is not None:
                 chunk.compute_digests(range(first, end))
             for row in range(first, end):
-                each.offer(chunk.entry(row))
+                each.process(chunk.entry(row))
 
     def _rising(self, chunk: Chunk) -> Flags | None:
         """Return, for each group, whether its rows rise strictly; None if epochs have to be compared first."""
@@ -267,7 +267,7 @@ class Kernel:
             each.park(failed)
             if isinstance(rows, range):
                 for row in rows[applied + 1 :]:
-                    each.offer(chunk.entry(row))
+                    each.process(chunk.entry(row))
         return applied
 
     def _process_gapless(self, chunk: Chunk, found: EarlierGroups) -> dict[str, EarlierGroup]:
@@ -324,7 +324,7 @@ class Kernel:
         plain = not each.timeline.held and each.timeline.parked is None
         middle = first + streaks.old[at]
         for row in range(first, middle):
-            each.offer(chunk.entry(row))
+            each.process(chunk.entry(row))
         rows, done = streaks.rows[streaks.streak_starts[at] : streaks.streak_starts[at + 1]], set[int]()
         if rows:
             applied = self._apply_streak(chunk, each, rows, streaks.marks[at].as_py())
@@ -337,7 +337,7 @@ class Kernel:
                 # Behind a gap or a failure, and the first of its revision: nothing to decide.
                 each.timeline.hold(chunk.entry(row), self._plan.now_us)
             elif first_row == row or first_row not in done:
-                each.offer(chunk.entry(row))
+                each.process(chunk.entry(row))
             else:
                 repeated = chunk.judge_repeated(
                     row, chunk.digest_of(first_row), first_row, each.timeline.report_conflict

@@ -40,7 +40,7 @@ class CachedQueueInfo(QueueInfo):
     catalog: "PostgresCatalog"
     last: int = _count(0)
     depth: int = _count(1)
-    tokens: int = _count(2)
+    last_token: int = _count(2)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QueueInfo:
         last, depth, tokens = self.catalog.counts(self)

@@ -28,7 +28,7 @@ from inturn.store.postgres.texts import read, written
 from inturn.store.records import (
     AppliedMark,
     GroupUpdate,
-    HeldMessage,
+    HeldRecord,
     OutboxClaim,
     OutputRecord,
     PipelineInfo,
@@ -167,8 +167,8 @@ class PostgresPipelines(SqlPipelines):
         return [group for (group,) in rows]
 
     @override
-    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
-        return {group: HeldMessage._make(row) for group, *row in self._read("held_heads", pipeline, self._keys(groups))}
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldRecord]:
+        return {group: HeldRecord._make(row) for group, *row in self._read("held_heads", pipeline, self._keys(groups))}
 
     @override
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:

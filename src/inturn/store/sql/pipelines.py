@@ -17,7 +17,7 @@ from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
     GroupRecord,
     GroupUpdate,
-    HeldMessage,
+    HeldRecord,
     OutboxClaim,
     OutputRecord,
     PendingDelivery,
@@ -139,19 +139,19 @@ class SqlPipelines(PipelineStore):
     @override
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
-    ) -> list[HeldMessage]:
+    ) -> list[HeldRecord]:
         at = pipeline, self._key(group)
         if turns is None and ids is None:
-            return [*map(HeldMessage._make, self._read("held_messages", *at))]
+            return [*map(HeldRecord._make, self._read("held_messages", *at))]
         rows = self._read("held_at_positions", *at, self._list(turns)) if turns else []
         rows += self._read("held_with_ids", *at, self._keys(ids)) if ids else []
-        return [*map(HeldMessage._make, sorted(set(rows)))]
+        return [*map(HeldRecord._make, sorted(set(rows)))]
 
     @override
-    def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldMessage]:
+    def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldRecord]:
         *place, message_id = spot
         rows = self._read("held_from", pipeline, self._key(group), *place, self._key(message_id), limit)
-        return [*map(HeldMessage._make, rows)]
+        return [*map(HeldRecord._make, rows)]
 
     @override
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, HeldKey]]:

@@ -73,10 +73,10 @@ class SqliteInspection(SqliteStatements):
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
         entry = entry_of(self._one("one_message", head))
-        (own, _), holds, gate = self._leases.hold(head), [], sessions.OPEN
+        (own, _), holds, group_lock = self._leases.hold(head), [], sessions.OPEN
         if group is not None:
             leased = self._leases.of(queue.number, group)
             own = leased.get(head, own)
             holds = [*leased.values(), *(hold for _, hold in self._leases.of_group(queue, group))]
-            gate = self._locks.of(queue.number, group)
-        return sessions.view(entry, depth, gate, own, holds, now_ms)
+            group_lock = self._locks.of(queue.number, group)
+        return sessions.view(entry, depth, group_lock, own, holds, now_ms)

@@ -11,7 +11,7 @@ from inturn.store.records import (
     AppliedMark,
     GroupRecord,
     GroupUpdate,
-    HeldMessage,
+    HeldRecord,
     OutboxClaim,
     OutputRecord,
     PipelineInfo,
@@ -58,9 +58,9 @@ class SqlitePipelines(SqlPipelines):
         return found
 
     @override
-    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldRecord]:
         rows = {name: self._statements.one("held_head", pipeline, name) for name in groups}
-        return {name: HeldMessage._make(row) for name, row in rows.items() if row is not None}
+        return {name: HeldRecord._make(row) for name, row in rows.items() if row is not None}
 
     @override
     def _versions(self, pipeline: int, groups: Sequence[str]) -> dict[str, int]:

@@ -67,18 +67,18 @@ class Receives(SqliteStatements):
         self.tidy(queue, now_ms)
         if want.number is not None:
             return self._fetch(queue, want, want.number, now_ms)
-        gate = self._locks.of(queue.number, want.group or "")
+        group_lock = self._locks.of(queue.number, want.group or "")
         taken: Sequence[Found] | None = None
-        if sessions.is_held_by(gate, want.token, now_ms):
+        if sessions.is_held_by(group_lock, want.token, now_ms):
             self._has_holds = self._leases.any_hold(queue)
             taken = self._take(
                 queue,
-                partial(self._not_its_own, queue, want, gate),
+                partial(self._not_its_own, queue, want, group_lock),
                 ReceiveSelection(queue.settings, now_ms).begin(want),
             )
         if not taken:
             self.prefetch(queue, now_ms)
-        return self._lease_within(queue, taken or (), want, gate, now_ms)
+        return self._lease_within(queue, taken or (), want, group_lock, now_ms)
 
     # --- before and after ---
 
@@ -222,13 +222,13 @@ class Receives(SqliteStatements):
             rows += self._newest(queue, group, rows[-1][0] if rows else head - 1, limit - len(rows))
         return self._with_holds(rows)
 
-    def _not_its_own(self, queue: QueueInfo, want: ReceiveRequest, gate: GroupLock) -> list[Found]:
+    def _not_its_own(self, queue: QueueInfo, want: ReceiveRequest, group_lock: GroupLock) -> list[Found]:
         """Return the first messages of a session's group that the session has not received yet."""
         group = want.group or ""
-        rows = self._all("session_messages", queue.number, group, gate.token, want.limit)
+        rows = self._all("session_messages", queue.number, group, group_lock.token, want.limit)
         if len(rows) < want.limit:
             holds = self._leases.of_group(queue, group, fetched=True)
-            own = {number for number, hold in holds if hold.token == gate.token}
+            own = {number for number, hold in holds if hold.token == group_lock.token}
             rows += self._newest(queue, group, 0, want.limit - len(rows), own)
         return self._with_holds(rows)
 
@@ -258,14 +258,14 @@ class Receives(SqliteStatements):
         hold, group = self._leases.hold(number) if row else (None, None)
         if row is None or not delivery.is_deferred(hold) or delivery.is_hidden(hold, now_ms):
             return []
-        gate = sessions.OPEN if group is None else self._locks.of(queue.number, group)
-        if not sessions.may_fetch(gate, want.token, now_ms):
+        group_lock = sessions.OPEN if group is None else self._locks.of(queue.number, group)
+        if not sessions.may_fetch(group_lock, want.token, now_ms):
             return []
         taken = (
             self._take(queue, list, ReceiveSelection(queue.settings, now_ms).begin(want), [(entry_of(row), hold)]) or []
         )
         if want.token is not None:
-            return self._lease_within(queue, taken, want, gate, now_ms)
+            return self._lease_within(queue, taken, want, group_lock, now_ms)
         return self._lease(queue, taken, want, now_ms, []) if taken else []  # it has a hold already
 
     # --- leasing ---
@@ -301,13 +301,13 @@ class Receives(SqliteStatements):
         return given
 
     def _lease_within(
-        self, queue: QueueInfo, taken: Sequence[Found], want: ReceiveRequest, gate: GroupLock, now_ms: int
+        self, queue: QueueInfo, taken: Sequence[Found], want: ReceiveRequest, group_lock: GroupLock, now_ms: int
     ) -> list[Delivery]:
         """Lease messages under a session's lock: the leases end with it."""
         token = want.token or 0
         given = []
         for entry, hold in taken:
-            held = sessions.within(gate, delivery.leased(hold, token, 0, now_ms))
+            held = sessions.within(group_lock, delivery.leased(hold, token, 0, now_ms))
             self._leases.set_hold(queue, entry.sequence_number, entry.group, held)
             until_ms = held.until_ms or 0
             given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms, bool(held.lapsed)))

@@ -45,7 +45,7 @@ class SqliteSessions(SqliteStatements):
         if verb in {SessionVerb.LOCK, SessionVerb.PARK}:
             self._leases.break_up(number, group)
             is_held = self._is_held(queue, group, now_ms)
-        verdict, gate = sessions.decide(before, request, now_ms, is_held=is_held, token=queue.last_token + 1)
+        verdict, group_lock = sessions.decide(before, request, now_ms, is_held=is_held, token=queue.last_token + 1)
         if verdict is not SettleResult.DONE:
             return SessionAnswer(verdict, group)
         if verb is SessionVerb.LOCK:
@@ -54,16 +54,16 @@ class SqliteSessions(SqliteStatements):
         elif verb is SessionVerb.SET_STATE:
             self._locks.set_state(number, group, request.state)
         if verb is SessionVerb.RENEW:
-            self._locks.renew(number, group, gate)
-        elif gate != before:
-            self._locks.save(number, group, gate)
+            self._locks.renew(number, group, group_lock)
+        elif group_lock != before:
+            self._locks.save(number, group, group_lock)
         if verb in {SessionVerb.CLOSE, SessionVerb.PARK} and request.token is not None:
             self._give_back(queue, group, request.token, now_ms)
-        if sessions.excludes_receivers(gate) != sessions.excludes_receivers(before):
+        if sessions.excludes_receivers(group_lock) != sessions.excludes_receivers(before):
             self._line.leave(queue, [self._index.head(queue, group) or 0])
             self._line.refresh(queue, [(0, group)], now_ms)
         state = self._locks.state(number, group) if verb is SessionVerb.GET_STATE else None
-        return SessionAnswer(verdict, group, gate, state)
+        return SessionAnswer(verdict, group, group_lock, state)
 
     def _give_back(self, queue: QueueInfo, group: str, token: int, now_ms: int) -> None:
         """Return the messages that were received under a lock."""

@@ -197,9 +197,11 @@ class Settlements(SqliteStatements):
         """Extend, nack, move, defer or cancel one message."""
         number = change.sequence_number
         if change.act is SettleAction.EXTEND:
-            gate = None if group is None else sessions.extended(self._locks.of(queue.number, group), change, now_ms)
-            if group is not None and gate is not None:
-                self._locks.renew(queue.number, group, gate)
+            group_lock = (
+                None if group is None else sessions.extended(self._locks.of(queue.number, group), change, now_ms)
+            )
+            if group is not None and group_lock is not None:
+                self._locks.renew(queue.number, group, group_lock)
                 known.clear()  # every hold of the session has changed
             else:
                 self._leases.set_hold(queue, number, group, delivery.extended(hold, change.ms or 0, now_ms))
