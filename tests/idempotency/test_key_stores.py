@@ -301,7 +301,7 @@ def test_a_decision_in_memory_is_one_step(monkeypatch: pytest.MonkeyPatch) -> No
         time.sleep(0.001)
         return decide(*args)
 
-    monkeypatch.setattr(memory, "update_key", slow)
+    monkeypatch.setattr(memory, "decide", slow)
     keys = MemoryKeys()
     with ThreadPoolExecutor(8) as threads:
         assert sum(map(bool, threads.map(keys.try_lock, ["tx-1"] * 8))) == 1

@@ -75,19 +75,19 @@ class MemoryPipelines:
             self._pipelines.append(_Pipeline(info))
         self._of(info.number).info = deepcopy(info)
 
-    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
+    def records(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         """Return the records of the named groups that exist."""
         lines = self._of(pipeline).lines
         return [lines[group] for group in groups if group in lines]
 
-    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
+    def list_groups(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
         """Return groups in the order of their names."""
         lines = [line for _, line in sorted(self._of(pipeline).lines.items())]
         return [line for line in lines if line.group > after and not (parked and line.status == "open")][:limit]
 
     def briefs(self, pipeline: int, after: str, limit: int) -> list[tuple[str, str, bytes, int, int | None]]:
         """Return groups that are not open, in brief."""
-        lines = self.listed(pipeline, after, limit, parked=True)
+        lines = self.list_groups(pipeline, after, limit, parked=True)
         return [(line.group, line.status, line.timeline, line.held, line.oldest_us) for line in lines]
 
     def summary(self, pipeline: int) -> PipelineSummary:
@@ -121,12 +121,12 @@ class MemoryPipelines:
                 due_us = None if wait_us is None or each.oldest_us is None else each.oldest_us + wait_us
                 lines[name] = each._replace(due_us=due_us)
 
-    def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
+    def begun_tasks(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return the number of begun turns without messages of these groups, and their deadline."""
         begun = self._of(pipeline).begun
         return {group: begun[group] for group in groups if group in begun}
 
-    def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
+    def save_begun(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
         """Write the number of begun turns without messages of groups."""
         mine = self._of(pipeline)
         for group, count in begun.items():
@@ -134,9 +134,9 @@ class MemoryPipelines:
             if count and group in mine.lines:
                 mine.begun[group] = (count, until_ms)
 
-    def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
+    def save_begun_if_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
         """Do the same; there is no other transaction."""
-        self.begin(pipeline, begun, until_ms)
+        self.save_begun(pipeline, begun, until_ms)
         return []
 
     def held(
@@ -169,7 +169,7 @@ class MemoryPipelines:
         there = self._of(pipeline).marks
         return [there[group, mark] for mark in sorted(marks) if (group, mark) in there]
 
-    def keep(
+    def save_updates(
         self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         """Write the results of turns."""
@@ -256,7 +256,7 @@ class MemoryPipelines:
             del mine.posts[claim.group]
         return True
 
-    def outgoing(
+    def pending_deliveries(
         self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = ""
     ) -> list[PendingDelivery]:
         """Return groups with undelivered outputs."""
@@ -284,7 +284,7 @@ class MemoryPipelines:
             post.until_ms = 0
         return len(refused)
 
-    def decide(self, pipeline: int, decided: Sequence[StoredDecision]) -> None:
+    def append_decisions(self, pipeline: int, decided: Sequence[StoredDecision]) -> None:
         """Append decisions."""
         self._of(pipeline).decisions.update((each.name, each) for each in decided)
 
@@ -293,12 +293,12 @@ class MemoryPipelines:
         every = [each for _, each in sorted(self._of(pipeline).decisions.items())]
         return [each for each in every if each.verdict is None and group in (None, each.group)][:limit]
 
-    def decided(self, pipeline: int, group: str, limit: int) -> list[StoredDecision]:
+    def decisions_of(self, pipeline: int, group: str, limit: int) -> list[StoredDecision]:
         """Return the last decisions about a group, applied or not, the last first."""
         latest = sorted(self._of(pipeline).decisions.items(), reverse=True)[: limits.HISTORY_ROWS]
         return [each for _, each in latest if each.group == group][:limit]
 
-    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+    def save_verdicts(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
         """Mark decisions as applied."""
         decisions = self._of(pipeline).decisions
         for name, verdict in verdicts.items():

@@ -76,7 +76,7 @@ class TableDelivery(DeliveryTable, tag="table", frozen=True, kw_only=True):
     name: str
     columns: dict[str, str] = field(default_factory=dict)
 
-    def beside(self, folder: Path) -> DeliveryTable:
+    def resolved(self, folder: Path) -> DeliveryTable:
         """Return the table with a relative file resolved against the folder."""
         return msgspec.structs.replace(self, database=resolved(folder, self.database))
 

@@ -45,7 +45,7 @@ def timeline_of(pipeline: Pipeline, line: GroupRecord | None) -> Timeline:
         return pipeline.order.timeline()
     at = stored_place(line)
     parked = None if at.parked is None else Status(at.parked)
-    memory, beside = at.memory if isinstance(at.memory, tuple) else (at.memory, 0)
+    memory, external_ids = at.memory if isinstance(at.memory, tuple) else (at.memory, 0)
     return pipeline.order.timeline(
         epoch=at.epoch,
         reached=at.reached,
@@ -53,7 +53,7 @@ def timeline_of(pipeline: Pipeline, line: GroupRecord | None) -> Timeline:
         skipped=at.skipped,
         parked=parked,
         error=at.error,
-        beside=beside,
+        external_ids=external_ids,
         conflicts=at.conflicts,
     )
 

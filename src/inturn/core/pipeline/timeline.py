@@ -135,7 +135,7 @@ class Timeline(ABC):
         parked: None, ``gap``, ``failed`` or ``given up``.
         error: why it is parked, in words, with the traceback.
         held: messages that wait, by their key.
-        beside: number of messages that a store remembers in addition to ``memory``; it restores those that are needed.
+        external_ids: number of messages that a store remembers in addition to ``memory``; it restores the needed ones.
         conflicts: the conflicting contents that were reported, at the end of a step: for each the mark of its place and
             the first 8 bytes of its digest, sorted and joined.
     """
