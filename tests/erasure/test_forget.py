@@ -72,7 +72,7 @@ def fill(db: Database) -> None:
 
         def note(store: Any, now_ms: int, rejected: Any = rejected, moved: Any = moved) -> None:
             store.sources.reject("broker", [rejected], now_ms)
-            store.sources.set_aside("broker", [moved], now_ms)
+            store.sources.save_moved("broker", [moved], now_ms)
 
         from inturn.store.commands import StoreCall
 

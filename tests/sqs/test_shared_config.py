@@ -105,7 +105,7 @@ def test_a_key_of_one_server_is_known_to_the_others(databases: list[Database]) -
 
 def test_a_key_that_is_none_is_told_and_the_others_stay(databases: list[Database]) -> None:
     def keep(store: Any, _now_ms: int) -> None:
-        store.servers.keep("key/odd", '{"secret": 7}')
+        store.servers.save_value("key/odd", '{"secret": 7}')
 
     def use(one: Endpoint) -> None:
         databases[1].writer.run(StoreCall("", keep))
@@ -273,7 +273,7 @@ def test_a_move_task_goes_on_at_another_server(databases: list[Database], monkey
 
 def keys(db: Database) -> tuple[AccessKey, ...]:
     """The keys that a server without sealing keys finds."""
-    return keys_in(db.writer.run(StoreCall("", lambda store, _now_ms: store.servers.facts())))
+    return keys_in(db.writer.run(StoreCall("", lambda store, _now_ms: store.servers.values())))
 
 
 @pytest.mark.parametrize("saved", ['{"secret": "hunter2", "actions": ["Fly"]}', '{"secret": ""}', '{"secret": 5}'])

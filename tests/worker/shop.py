@@ -102,7 +102,7 @@ class Shop:
     def decide(self, decision: Any) -> str:
         name = f"{decision.at_us:016d}-{decision.id}"
         text = msgspec.json.encode(decision).decode()
-        self.ask(lambda kept, number: kept.decide(number, [StoredDecision(name, decision.group, text)]))
+        self.ask(lambda kept, number: kept.append_decisions(number, [StoredDecision(name, decision.group, text)]))
         return name
 
     def seen(self, pipeline: Pipeline) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Shop:
 
     def seen_lines(self, pipeline: Pipeline) -> dict[str, Any]:
         """Of each group its state, and how many messages it holds."""
-        lines = self.ask(lambda kept, number: kept.listed(number, "", 100_000))
+        lines = self.ask(lambda kept, number: kept.list_groups(number, "", 100_000))
         return {line.group: (WorkerStateCodec(pipeline).read(line), line.held) for line in lines}
 
     def counts(self, name: str = "ledger") -> Counts:
@@ -140,7 +140,7 @@ class Shop:
 
 
 def _everything(kept: Any, number: int) -> tuple[Any, ...]:
-    lines = kept.listed(number, "", 100_000)
+    lines = kept.list_groups(number, "", 100_000)
     held = {line.group: kept.held(number, line.group) for line in lines}
     return lines, kept.outputs(number, 0, 100_000), kept.rejections(number, 0, 100_000), held
 

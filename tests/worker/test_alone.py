@@ -109,7 +109,7 @@ def test_a_stop_gives_back_what_waits_to_run_alone_with_its_count(shop: Shop, mo
     shop.send([row(1, -1)])
     shop.work(line)
     name = shop.decide(Decision(id="1", action=DecisionAction.RESUME, group="a", by="ann", at_us=1))
-    shop.ask(lambda kept, number: kept.begin(number, {"a": 3}, shop.clock()))
+    shop.ask(lambda kept, number: kept.save_begun(number, {"a": 3}, shop.clock()))
     gate = Gate()
     shop.send([row(1, account="b")])
     with Worker(slow(gate, "b"), shop.queue, grace_s=DEADLINE_S) as worker:
@@ -119,7 +119,7 @@ def test_a_stop_gives_back_what_waits_to_run_alone_with_its_count(shop: Shop, mo
         worker.stop_soon()
         gate.let("b")
     assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {}
-    ((begun, until_ms),) = shop.ask(lambda kept, number: kept.begun(number, ["a"])).values()
+    ((begun, until_ms),) = shop.ask(lambda kept, number: kept.begun_tasks(number, ["a"])).values()
     assert (begun, until_ms <= shop.clock()) == (3, True)
 
 
@@ -151,10 +151,10 @@ def test_a_message_of_its_group_takes_no_death_off_a_decision(shop: Shop, deaths
     line = ledger()
     shop.send([row(1, -1)])
     shop.work(line)
-    shop.ask(lambda kept, number: kept.begin(number, {"a": deaths + 1}, shop.clock() + 60_000))
+    shop.ask(lambda kept, number: kept.save_begun(number, {"a": deaths + 1}, shop.clock() + 60_000))
     shop.send([row(2)])
     shop.work(line)
-    assert [begun for begun, _ in shop.ask(lambda kept, number: kept.begun(number, ["a"])).values()] == [deaths + 1]
+    assert [begun for begun, _ in shop.ask(lambda kept, number: kept.begun_tasks(number, ["a"])).values()] == [deaths + 1]
 
 
 def test_a_decision_that_was_taken_has_no_deaths(shop: Shop) -> None:
@@ -162,10 +162,10 @@ def test_a_decision_that_was_taken_has_no_deaths(shop: Shop) -> None:
     shop.send([row(1, -1)])
     shop.work(line)
     shop.decide(Decision(id="1", action=DecisionAction.RESUME, group="a", by="ann", at_us=1))
-    shop.ask(lambda kept, number: kept.begin(number, {"a": 3}, shop.clock()))
+    shop.ask(lambda kept, number: kept.save_begun(number, {"a": 3}, shop.clock()))
     with Worker(line, shop.queue):
         until(lambda: not shop.ask(lambda kept, number: kept.decisions(number, 1)))
-    assert shop.ask(lambda kept, number: kept.begun(number, ["a"])) == {}
+    assert shop.ask(lambda kept, number: kept.begun_tasks(number, ["a"])) == {}
 
 
 def test_a_delivery_is_made_with_others_again_once_what_was_in_hand_is_delivered(shop: Shop) -> None:
@@ -231,7 +231,7 @@ def test_a_command_takes_decisions_again_whose_groups_a_worker_changed_meanwhile
             touched.append(message["account"])
             line, info = decided.read(lambda kept, number: kept.records(number, touched)[0]), decided.info()
             update = GroupUpdate(line, [], [], [])
-            decided.db.writer.run(StoreCall("", lambda store, now_ms: store.pipelines.keep(info, [update], [], now_ms)))  # type: ignore[attr-defined]
+            decided.db.writer.run(StoreCall("", lambda store, now_ms: store.pipelines.save_updates(info, [update], [], now_ms)))  # type: ignore[attr-defined]
         return state | {"done": True}, []
 
     apply_decisions(ledger(handler=handler), decided)

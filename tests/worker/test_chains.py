@@ -143,8 +143,8 @@ def test_what_was_left_and_is_no_message_stays_with_the_error_and_holds_its_grou
     shop.send([row(1, 1, "bad"), row(2, 0, "bad"), row(1, 1, "good"), row(2, 1, "good")])
     shop.work(line)
     with Worker(line, shop.queue, deliver=ToQueue(to, group="to")):
-        until(lambda: len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.outgoing(number, None, 10))))
-    (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
+        until(lambda: len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))))
+    (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
     assert (post.group, post.depth) == ("bad", 1)
     assert "has no field 'to'" in post.error
 
@@ -171,7 +171,7 @@ def test_a_chain_of_two_pipelines_is_the_replay_of_the_second_over_the_outputs_o
 def _assert_chained(shop: Shop, messages: list[Row]) -> None:
     """The states of the second are those of its replay; amounts commute, so the order between groups is no matter."""
     again = CREDITS.replay([{**output, "id": effect} for output, effect in replayed(messages)])
-    lines = shop.ask(lambda kept, number: kept.listed(number, "", 1_000), "credits")
+    lines = shop.ask(lambda kept, number: kept.list_groups(number, "", 1_000), "credits")
     found = {line.group: WorkerStateCodec(CREDITS).read(line) for line in lines}
     assert found == again.states
     outputs = shop.ask(lambda kept, number: kept.outputs(number, 0, 10_000), "credits")

@@ -92,8 +92,8 @@ def test_a_generator_is_refused_and_its_outputs_stay(shop: Shop) -> None:
     with Worker(
         ledger(), shop.queue, deliver=lambda output, _effect_id: (each for each in [output]), retry=Retry(1, "1 hour")
     ):
-        until(lambda: shop.ask(lambda kept, number: [each.attempts for each in kept.outgoing(number, None, 10)]) == [1])
-    (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
+        until(lambda: shop.ask(lambda kept, number: [each.attempts for each in kept.pending_deliveries(number, None, 10)]) == [1])
+    (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
     assert "is a generator" in post.error
 
 
@@ -152,7 +152,7 @@ def test_why_it_fails_is_kept(shop: Shop) -> None:
     with Worker(line, shop.queue, deliver=refuse, retry=Retry(1, "1 hour")):
         assert gate.wait(DEADLINE_S)
         time.sleep(0.05)
-    (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
+    (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
     assert (post.group, post.attempts, post.depth) == ("a", 1, 2), "what was delivered is forgotten"
     assert "OSError: the bank is closed" in post.error
     assert post.until_ms > shop.clock() + 30_000
@@ -171,7 +171,7 @@ def test_what_is_refused_waits_for_a_person_and_stalls_neither_the_others_nor_th
     shop.send([row(4, 4), row(2, 8, "b")])
     shop.work(line, deliver=refuse, retry=QUICK)
     assert sorted(told) == [1, 2, 7, 8], "tried once; what is behind it waits, and the other group goes on"
-    (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
+    (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
     assert (post.group, post.until_ms, post.depth) == ("a", limits.DELIVERY_REFUSED_MS, 3)
     assert "DeliveryRefused: no account of this name" in post.error
     assert shop.ask(lambda kept, number: (kept.has_unsent(number), kept.redeliver(number, ["b"]))) == (False, 0)
@@ -181,7 +181,7 @@ def test_what_is_refused_waits_for_a_person_and_stalls_neither_the_others_nor_th
     refusals.clear()
     shop.work(line, deliver=refuse, retry=QUICK)
     assert told[4:] == [2, 2, 3, 4]
-    assert shop.ask(lambda kept, number: kept.outgoing(number, None, 10)) == []
+    assert shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10)) == []
 
 
 def test_a_worker_that_is_gone_while_it_delivers_is_followed_after_its_claim(shop: Shop) -> None:

@@ -54,7 +54,7 @@ def of_replay(result: Replay) -> dict[str, Any]:
 
 def of_worker(shop: Shop, pipeline: Pipeline) -> dict[str, Any]:
     def everything(kept: Any, number: int) -> Any:
-        return kept.listed(number, "", 10_000), kept.outputs(number, 0, 10_000), kept.rejections(number, 0, 10_000)
+        return kept.list_groups(number, "", 10_000), kept.outputs(number, 0, 10_000), kept.rejections(number, 0, 10_000)
 
     lines, outputs, rejected = shop.ask(everything)
     errors = {line.group: timeline_of(pipeline, line).error for line in lines}
@@ -181,7 +181,7 @@ def test_a_deliver_that_fails_with_any_text_is_tried_again(request: pytest.Fixtu
             shop.queue.send(row("a", 1, "i", "text"))
             shop.work(hostile(), deliver=deliver, retry=Retry(1, "0 milliseconds"))
             assert failing == []
-            assert not shop.ask(lambda kept, number: kept.outgoing(number, ["a"], 1))
+            assert not shop.ask(lambda kept, number: kept.pending_deliveries(number, ["a"], 1))
 
 
 def test_a_name_of_the_system_does_not_end_the_worker(request: pytest.FixtureRequest, tmp_path: Any) -> None:
@@ -193,7 +193,7 @@ def test_a_name_of_the_system_does_not_end_the_worker(request: pytest.FixtureReq
         for shop in made:
             shop.queue.send({"g": "a", "r": 1})
             shop.work(pipeline)
-            ((line,), _, _) = shop.ask(lambda kept, number: (kept.listed(number, "", 10), 0, 0))
+            ((line,), _, _) = shop.ask(lambda kept, number: (kept.list_groups(number, "", 10), 0, 0))
             assert "caf\\udce9.txt" in str(timeline_of(pipeline, line).error)
 
 

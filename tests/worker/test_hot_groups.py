@@ -93,7 +93,7 @@ def test_a_turn_that_reads_only_what_it_moves_decides_as_the_timeline(
         for begin, end in pairwise(bounds):
             shop.send(messages[begin:end])
             shop.work(line)
-            for stored in shop.ask(lambda kept, number: kept.listed(number, "", 9)):
+            for stored in shop.ask(lambda kept, number: kept.list_groups(number, "", 9)):
                 held = shop.ask(lambda kept, number, group=stored.group: kept.held(number, group))
                 assert stored.oldest_us == min((each.since_us for each in held), default=None)
         assert shop.seen(line) == expected(stepwise(line, messages))
@@ -109,11 +109,11 @@ def test_a_turn_writes_what_is_new_of_the_ids_that_a_group_remembers(
     for part in parts(messages):
         shop.send(part)
         shop.work(line)
-    longest = max(len(timeline_of(line, each.line).memory) for each in books.turns)
+    longest = max(len(timeline_of(line, each.record).memory) for each in books.turns)
     assert longest <= (limits.REMEMBERED_TOGETHER + TURN) * RECORD.size, "all that is remembered is written each turn"
     beside = sum(len(each.marks) for each in books.turns)
     assert MANY - limits.REMEMBERED_TOGETHER <= beside <= MANY, "each id is written beside the group once"
-    (stored,) = shop.ask(lambda kept, number: kept.lines(number, ["a"]))
+    (stored,) = shop.ask(lambda kept, number: kept.records(number, ["a"]))
     assert timeline_of(line, stored).external_ids == beside
     assert sum(books.read) == 0, "no id was known"
     shop.send(messages)
@@ -165,7 +165,7 @@ def test_a_turn_reads_what_it_moves_of_the_messages_that_a_group_holds(
         shop.work(line)
         turns = len(books.turns) - turns
         assert sum(books.read) <= 8 * TURN + 20 * turns, "all that is held was read"
-    assert sum(len(each.held) + len(each.gone) for each in books.turns) <= 2 * MANY
+    assert sum(len(each.held) + len(each.removed) for each in books.turns) <= 2 * MANY
     if isinstance(order, Gapless):
         shop.send([row(half + 1, half + 1)])
         shop.work(line)

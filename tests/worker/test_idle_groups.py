@@ -75,7 +75,7 @@ def test_what_came_while_no_worker_ran_is_taken_before_a_release(shop: Shop, gro
     (taken,) = shop.queue.receive(visibility_timeout_s=4000)
     shop.clock.forward(3000)
     with Worker(line, shop.queue) as worker:
-        until(lambda: (shop.ask(lambda kept, number: kept.lines(number, ["a"]))[0]).due_us > shop.clock() * 1000)
+        until(lambda: (shop.ask(lambda kept, number: kept.records(number, ["a"]))[0]).due_us > shop.clock() * 1000)
         assert seen(shop, line) == {"a": []}, "a message of the group may be on its way"
         taken.nack()
         worker.drain(DEADLINE_S)
@@ -94,7 +94,7 @@ def test_messages_of_unknown_groups_that_come_after_the_wait_hold_up_nothing(sho
     shop.clock.forward(300)
 
     def record() -> GroupRecord:
-        return shop.ask(lambda kept, number: kept.lines(number, ["a"]))[0]
+        return shop.ask(lambda kept, number: kept.records(number, ["a"]))[0]
 
     turns = record().version
     with Worker(line, shop.queue) as worker:

@@ -40,7 +40,7 @@ def test_every_order(shop: Shop, order: Any) -> None:
     result = pipeline.replay([])
     for each in rows:
         result = pipeline.replay([each], after=result)
-    lines, outputs = shop.ask(lambda kept, number: (kept.listed(number, "", 100), kept.outputs(number, 0, 1_000)))
+    lines, outputs = shop.ask(lambda kept, number: (kept.list_groups(number, "", 100), kept.outputs(number, 0, 1_000)))
     codec = WorkerStateCodec(pipeline)
     assert {line.group: codec.decode(line.state) for line in lines} == result.states
     assert set(result.states) == set(GROUPS)
@@ -64,7 +64,7 @@ def test_a_group_that_is_parked_and_decided_about(shop: Shop) -> None:
     shop.work(pipeline)
     assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {name: ""}
     assert [each.group for _, each in shop.ask(lambda kept, number: kept.rejections(number, 0, 9))] == [group] * 3
-    (line,) = shop.ask(lambda kept, number: kept.lines(number, [group]))
+    (line,) = shop.ask(lambda kept, number: kept.records(number, [group]))
     assert (line.group, line.status) == (group, "given up")
 
 
@@ -74,5 +74,5 @@ def test_outputs_that_are_not_delivered(shop: Shop) -> None:
     shop.work(pipeline)
     found = shop.ask(lambda kept, number: kept.outputs(number, 0, 100))
     assert sorted((each.group, json.loads(each.output)) for each in found) == sorted(zip(GROUPS, range(4), strict=True))
-    outgoing = shop.ask(lambda kept, number: kept.outgoing(number, GROUPS[1:3], 10))
+    outgoing = shop.ask(lambda kept, number: kept.pending_deliveries(number, GROUPS[1:3], 10))
     assert {each.group: each.depth for each in outgoing} == dict.fromkeys(GROUPS[1:3], 1)

@@ -92,7 +92,7 @@ class Stores(RuleBasedStateMachine):
         def ask(kept: Any) -> Any:
             info = kept.info("p")
             info.counts["applied"] = info.counts.get("applied", 0) + len(groups)
-            return sorted(kept.keep(info, every, rejected, self.now))
+            return sorted(kept.save_updates(info, every, rejected, self.now))
 
         (overtaken, _) = self.both(ask)
         assert overtaken == (sorted(groups) if is_late else [])
@@ -127,19 +127,19 @@ class Stores(RuleBasedStateMachine):
 
     @rule(begun=st.dictionaries(GROUPS, st.integers(0, 2), max_size=3), ms=st.integers(1, 20))
     def begin(self, begun: dict[str, int], ms: int) -> None:
-        self.both(lambda kept: kept.begin(2, begun, self.now + ms))
+        self.both(lambda kept: kept.save_begun(2, begun, self.now + ms))
 
     @rule(groups=st.lists(GROUPS, max_size=3))
     def decide(self, groups: list[str]) -> None:
         new = [StoredDecision(f"{self.decided + at}", group, "{}") for at, group in enumerate(groups, 1)]
         self.decided += len(new)
-        self.both(lambda kept: kept.decide(2, new))
+        self.both(lambda kept: kept.append_decisions(2, new))
 
     @precondition(lambda self: self.decided)
     @rule(which=st.integers(0, 99), void=st.sampled_from(["", "void\0"]))
     def take(self, which: int, void: str) -> None:
         name = f"{which % self.decided + 1}"
-        self.both(lambda kept: kept.take(2, {name: void}))
+        self.both(lambda kept: kept.save_verdicts(2, {name: void}))
         self.both(lambda kept: kept.verdicts(2, [name, "1", "none"]))
 
     @rule(ms=st.integers(1, 15))
@@ -152,11 +152,11 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda kept: kept.names())
         self.both(lambda kept: kept.info("p"), lambda info: (info.about, {k: n for k, n in info.counts.items() if n}))
         self.both(lambda kept: kept.info("p").outputs)
-        self.both(lambda kept: sorted(kept.lines(2, ["a", "c", "x"])))
-        self.both(lambda kept: [kept.listed(2, "a", limit), kept.listed(2, "", limit, parked=True)])
+        self.both(lambda kept: sorted(kept.records(2, ["a", "c", "x"])))
+        self.both(lambda kept: [kept.list_groups(2, "a", limit), kept.list_groups(2, "", limit, parked=True)])
         self.both(lambda kept: kept.summary(2))
         self.both(lambda kept: kept.due(2, now_us, 9), lambda due: sorted(due.items()))
-        self.both(lambda kept: kept.begun(2, ["a", "b", "x"]))
+        self.both(lambda kept: kept.begun_tasks(2, ["a", "b", "x"]))
         self.both(lambda kept: [kept.held(2, group), kept.held(2, group, turns), kept.held(2, group, None, ids)])
         self.both(lambda kept: kept.heads(2, [group, "a", "x"]))
         first = spot(turns[0]) if turns else (-(2**63), -(2**63), "", "")
@@ -164,15 +164,15 @@ class Stores(RuleBasedStateMachine):
         asked = [b"%s%016d" % (each, version) for each in (b"a", b"b") for version in reversed(range(limit))]
         self.both(lambda kept: [kept.marks(2, group, asked), kept.marks(2, group, [])])
         self.both(lambda kept: kept.rejections(2, 0, limit), lambda rows: [each for _, each in rows])
-        self.both(lambda kept: [kept.rejections_of(2, group, limit), kept.decided(2, group, limit)])
+        self.both(lambda kept: [kept.rejections_of(2, group, limit), kept.decisions_of(2, group, limit)])
         self.both(lambda kept: kept.outputs_of(2, group, limit), lambda made: [each[1:] for each in made])
         self.both(lambda kept: kept.outputs(2, 0, 99), lambda made: sorted((*each[1:],) for each in made))
         self.both(lambda kept: [kept.decisions(2, limit), kept.decisions(2, limit, group)])
         self.both(
             lambda kept: [
-                *kept.outgoing(2, ["a", "b"], 9),
-                *kept.outgoing(2, None, 9),
-                *kept.outgoing(2, None, 9, "a"),
+                *kept.pending_deliveries(2, ["a", "b"], 9),
+                *kept.pending_deliveries(2, None, 9),
+                *kept.pending_deliveries(2, None, 9, "a"),
             ],
         )
 

@@ -111,8 +111,8 @@ def test_a_worker_whose_lease_is_over_keeps_nothing(shop: Shop) -> None:
 
 
 def _without_prolonging(request: Any) -> Any:
-    request.prolong = []
-    request.wants = [] if request.busy else request.wants  # or it would itself receive its message again
+    request.extended = []
+    request.receives = [] if request.busy else request.receives  # or it would itself receive its message again
     return request
 
 
@@ -141,7 +141,7 @@ def test_a_handler_that_raises_parks_its_group_with_the_traceback_and_no_other(s
         shop.work(line)
     assert shop.seen(line) == expected(line.replay([*first, *later]))
     assert shop.queue.depth().messages == 0, "acknowledged, and held by the group"
-    (parked,) = shop.ask(lambda kept, number: kept.listed(number, "", 10, parked=True))
+    (parked,) = shop.ask(lambda kept, number: kept.list_groups(number, "", 10, parked=True))
     assert (parked.group, parked.status, parked.held) == ("a", "failed", 3)
     assert (shop.counts().held, shop.counts().duplicate, shop.counts().balanced) == (3, 1, True)
 
@@ -163,7 +163,7 @@ def test_what_waits_behind_a_parked_group_is_not_read_again_with_every_message(
     assert sum(read) == 2, "of what is held only what has come again"
     assert shop.counts().rejected == {"conflict": 1}
     assert (shop.counts().held, shop.counts().duplicate) == (201, 1)
-    (parked,) = shop.ask(lambda kept, number: kept.listed(number, "", 10, parked=True))
+    (parked,) = shop.ask(lambda kept, number: kept.list_groups(number, "", 10, parked=True))
     assert parked.held == 201
 
 

@@ -102,7 +102,7 @@ class InWorker:
             worker.drain(60)
 
     def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
-        lines = self.shop.ask(lambda kept, number: kept.listed(number, "", 100))
+        lines = self.shop.ask(lambda kept, number: kept.list_groups(number, "", 100))
         return {each.group: (each.status, _end(stored_place(each).error)) for each in lines}
 
     def states(self, line: Pipeline) -> dict[str, Any]:

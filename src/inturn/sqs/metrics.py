@@ -168,7 +168,7 @@ class Metrics:
 
 def _written(store: Any, now_ms: int) -> tuple[int, int]:
     """Write to the store; return the number of messages and the number of queues."""
-    messages: int = store.servers.written(now_ms)
+    messages: int = store.servers.probe_write(now_ms)
     return messages, len(store.queues)
 
 
