@@ -22,7 +22,7 @@ A fifth of the CPU time of the tests that have a session. Those of each Spark ve
 users have it.
 """
 ROOT: Final = Path(__file__).parents[1]
-TEST: Final = ROOT / "tests" / "spark" / "test_stream.py::test_a_wait_ends_at_the_next_run"
+TEST: Final = ROOT / "tests" / "spark" / "test_stream.py::test_an_expired_gap_wait_ends_at_the_next_run"
 """Loads nearly all that others load: with a batch and an audit beside it no test starts sooner."""
 WRITING_S: Final = 120
 

@@ -102,7 +102,7 @@ WRONG: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_a_wrong_argument_is_named_with_its_value(shop: Any, text: str) -> None:
+def test_an_invalid_argument_is_named_with_its_value(shop: Any, text: str) -> None:
     with pytest.raises(InputError, match=text):
         WRONG[text](shop)
     assert (shop.queue.depth().messages, shop.queue.depth().in_flight) == (2, 1)  # nothing was done
@@ -121,7 +121,7 @@ BROKER: dict[str, Callable[[QueueBroker], object]] = {
 
 
 @pytest.mark.parametrize("text", BROKER)
-def test_a_wrong_argument_of_the_broker_takes_no_slot(text: str) -> None:
+def test_an_invalid_broker_argument_takes_no_slot(text: str) -> None:
     async def scenario() -> None:
         async with QueueBroker() as broker:
             with pytest.raises(InputError, match=text):
@@ -136,17 +136,17 @@ async def awaited(result: Any) -> None:
         await asyncio.wait_for(result, 60)
 
 
-def test_messages_of_a_generator_are_acknowledged(shop: Any) -> None:
+def test_ack_accepts_a_generator(shop: Any) -> None:
     shop.queue.ack(each for each in [shop.message])
     assert shop.queue.depth().messages == 1
 
 
-def test_a_directory_is_not_a_database(tmp_path: Path) -> None:
+def test_open_refuses_a_directory(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="a directory; expected a file in it"):
         inturn.open(tmp_path)
 
 
-def test_a_group_of_a_pipeline_that_does_not_exist_lists_the_pipelines(shop: Any) -> None:
+def test_no_such_group_lists_the_existing_pipelines(shop: Any) -> None:
     inturn.work(LEDGER, shop.db.queue("other"), until="empty")
     with pytest.raises(NoSuchGroup, match="no group 'a': no pipeline 'nope'; existing pipelines: ledger"):
         shop.db.pipeline("nope").state("a")

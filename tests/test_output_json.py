@@ -36,7 +36,7 @@ COLOURS = ["blue", "green", "red"]
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations(Colour)], ids=str)
-def test_members_without_an_order_come_in_that_of_their_json(order: tuple[Colour, ...]) -> None:
+def test_set_members_without_an_order_are_sorted_by_their_json(order: tuple[Colour, ...]) -> None:
     made = dict.fromkeys(order)
     for output, expected in (
         (set(made), COLOURS),
@@ -49,11 +49,11 @@ def test_members_without_an_order_come_in_that_of_their_json(order: tuple[Colour
         assert msgspec.json.decode(output_json(output)) == expected
 
 
-def test_members_with_an_order_come_in_it() -> None:
+def test_set_members_with_an_order_are_sorted() -> None:
     assert output_json({10, 9, 2}) == b"[2,9,10]"
 
 
-def test_what_json_cannot_hold_is_refused_within_a_set_too() -> None:
+def test_a_set_member_that_is_not_json_raises_type_error() -> None:
     for output in ({complex(1)}, {Colour.RED, complex(1)}, [object()]):
         with pytest.raises(TypeError):
             output_json(output)

@@ -100,7 +100,7 @@ def names(text: str) -> list[str]:
 
 
 @in_loop
-async def test_a_task_gives_its_result_to_who_awaits_it() -> None:
+async def test_submit_and_put_return_the_result_of_the_task() -> None:
     async with QueueBroker() as broker:
         assert await broker.submit(nothing, 7) == 7
         assert await broker.submit(for_a_second, 8, group="a") == 8
@@ -109,7 +109,7 @@ async def test_a_task_gives_its_result_to_who_awaits_it() -> None:
 
 
 @in_loop
-async def test_at_most_max_active_are_active_at_once() -> None:
+async def test_at_most_max_active_tasks_run_at_once() -> None:
     broker, work = QueueBroker(max_active=3), Work()
     for name in range(10):
         broker.submit(work, name)
@@ -121,7 +121,7 @@ async def test_at_most_max_active_are_active_at_once() -> None:
 
 
 @in_loop
-async def test_at_most_one_of_a_group_is_active() -> None:
+async def test_at_most_one_task_of_a_group_runs_at_once() -> None:
     broker, work = QueueBroker(), Work()
     for name in names("a1 a2 b1 a3 b2"):
         broker.submit(work, name, group=name[0])
@@ -136,7 +136,7 @@ async def test_at_most_one_of_a_group_is_active() -> None:
 
 
 @in_loop
-async def test_the_oldest_that_may_go_goes_first_whatever_its_group() -> None:
+async def test_tasks_run_in_order_of_submission_across_groups() -> None:
     broker, work = QueueBroker(max_active=1), Work()
     everything = names("a1 a2 - b1 a3 + b2")
     for name in everything:
@@ -147,7 +147,7 @@ async def test_the_oldest_that_may_go_goes_first_whatever_its_group() -> None:
 
 
 @in_loop
-async def test_who_was_set_aside_keeps_its_place_in_the_order() -> None:
+async def test_a_task_passed_over_keeps_its_place_in_the_order() -> None:
     broker, work = QueueBroker(max_active=2), Work()
     for name in names("a1 x1 a2 a3 y1 x2 a4 z1"):
         broker.submit(work, name, group=name[0])
@@ -163,7 +163,7 @@ async def test_who_was_set_aside_keeps_its_place_in_the_order() -> None:
 
 
 @pytest.mark.parametrize("stranger", [None, "stranger"])
-def test_nobody_is_starved_by_a_hot_group_nor_by_tasks_without_one(stranger: Hashable) -> None:
+def test_a_busy_group_or_ungrouped_tasks_do_not_starve_another_task(stranger: Hashable) -> None:
     async def test() -> None:
         for hot in ("hot", None):
             broker, work = QueueBroker(max_active=2), Work()
@@ -183,7 +183,7 @@ def test_nobody_is_starved_by_a_hot_group_nor_by_tasks_without_one(stranger: Has
 
 
 @in_loop
-async def test_the_queue_may_be_full_of_a_hot_group_and_a_stranger_goes_all_the_same() -> None:
+async def test_a_full_queue_of_a_busy_group_does_not_block_a_task_that_can_begin() -> None:
     broker, work = QueueBroker(max_active=2, max_queued=2), Work()
     for n in range(3):
         broker.submit(work, n, group="hot")
@@ -196,7 +196,7 @@ async def test_the_queue_may_be_full_of_a_hot_group_and_a_stranger_goes_all_the_
 
 
 @in_loop
-async def test_any_value_with_a_hash_is_a_group_and_none_is_no_group() -> None:
+async def test_any_hashable_value_is_a_group_and_none_is_no_group() -> None:
     broker, work = QueueBroker(max_active=10), Work()
     for n, group in enumerate([0, False, "", (), ("a", 1), None, None]):
         broker.submit(work, n, group=group)
@@ -213,7 +213,7 @@ async def test_any_value_with_a_hash_is_a_group_and_none_is_no_group() -> None:
 
 
 @in_loop
-async def test_slots_and_tasks_stand_in_one_queue() -> None:
+async def test_slots_and_tasks_share_one_queue() -> None:
     broker, order = QueueBroker(max_active=1), []
 
     async def caller(name: str) -> None:
@@ -234,7 +234,7 @@ async def test_slots_and_tasks_stand_in_one_queue() -> None:
     await asyncio.gather(*callers)
 
 
-def test_the_work_for_each_task_does_not_grow_with_the_backlog() -> None:
+def test_the_cost_per_task_does_not_grow_with_the_backlog() -> None:
     class Group:
         """Counts how often it is looked at."""
 
@@ -270,7 +270,7 @@ def test_the_work_for_each_task_does_not_grow_with_the_backlog() -> None:
 
 
 @in_loop
-async def test_more_than_max_queued_are_refused_at_once() -> None:
+async def test_submit_beyond_max_queued_raises_queue_full() -> None:
     broker, work = QueueBroker(max_active=1, max_queued=2), Work()
     for name in range(3):
         broker.submit(work, name)
@@ -287,7 +287,7 @@ async def test_more_than_max_queued_are_refused_at_once() -> None:
 
 
 @in_loop
-async def test_put_waits_for_room_in_order_and_nobody_gets_past() -> None:
+async def test_put_waits_for_room_in_order() -> None:
     broker, work = QueueBroker(max_active=1, max_queued=1), Work()
     broker.submit(work, 0)
     broker.submit(work, 1)
@@ -304,7 +304,7 @@ async def test_put_waits_for_room_in_order_and_nobody_gets_past() -> None:
 
 
 @in_loop
-async def test_put_does_not_wait_where_its_task_can_begin() -> None:
+async def test_put_does_not_wait_for_a_task_that_can_begin() -> None:
     broker, work = QueueBroker(max_active=2, max_queued=1), Work()
     broker.submit(work, "a1", group="a")
     broker.submit(work, "a2", group="a")
@@ -324,7 +324,7 @@ async def test_put_does_not_wait_where_its_task_can_begin() -> None:
 
 
 @in_loop
-async def test_who_is_cancelled_while_waiting_for_room_takes_the_task_along() -> None:
+async def test_a_cancelled_put_drops_its_task() -> None:
     broker, work = QueueBroker(max_active=1, max_queued=1), Work()
     broker.submit(work, 0)
     queued = broker.submit(work, 1)
@@ -342,7 +342,7 @@ async def test_who_is_cancelled_while_waiting_for_room_takes_the_task_along() ->
 
 
 @in_loop
-async def test_the_deadline_of_put_counts_from_the_call() -> None:
+async def test_the_timeout_of_put_counts_from_the_call() -> None:
     broker = QueueBroker(max_active=1, max_queued=1)
     for _ in range(2):
         broker.submit(asyncio.sleep, 10)
@@ -355,13 +355,13 @@ async def test_the_deadline_of_put_counts_from_the_call() -> None:
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, 1.0, math.nan, math.inf, True, "1", None, Decimal(1)])
 @pytest.mark.parametrize("name", ["max_active", "max_queued"])
-def test_bounds_are_whole_numbers_of_at_least_one(name: str, bad: Any) -> None:
+def test_max_active_and_max_queued_must_be_whole_numbers_of_at_least_one(name: str, bad: Any) -> None:
     bounds = {name: bad}
     with pytest.raises(InputError, match="expected a whole number of at least 1"):
         QueueBroker(**bounds)
 
 
-def test_bounds_are_limits_if_not_said() -> None:
+def test_max_active_and_max_queued_have_defaults() -> None:
     async def test() -> None:
         broker = QueueBroker()
         for _ in range(limits.BROKER_ACTIVE + limits.BROKER_QUEUED):
@@ -377,7 +377,7 @@ def test_bounds_are_limits_if_not_said() -> None:
 
 
 @in_loop  # a mistake that others have made
-async def test_who_waits_too_long_is_refused_and_never_runs() -> None:
+async def test_a_task_waiting_longer_than_timeout_s_never_runs() -> None:
     broker, work = QueueBroker(max_active=1), Work()
     broker.submit(work, "first")
     late = broker.submit(work, "late", timeout_s=5)
@@ -394,7 +394,7 @@ async def test_who_waits_too_long_is_refused_and_never_runs() -> None:
 
 
 @in_loop  # a mistake that others have made
-async def test_a_deadline_is_about_waiting_only() -> None:
+async def test_timeout_s_limits_only_the_waiting() -> None:
     broker = QueueBroker(max_active=1)
     first = broker.submit(asyncio.sleep, 3, "first", timeout_s=1)
     second = broker.submit(asyncio.sleep, 100, "second", timeout_s=4)
@@ -404,7 +404,7 @@ async def test_a_deadline_is_about_waiting_only() -> None:
 
 
 @in_loop
-async def test_a_slot_has_its_deadline_too() -> None:
+async def test_slot_waiting_longer_than_timeout_s_raises_slot_timeout() -> None:
     broker = QueueBroker()
     async with broker.slot("a"):
         with pytest.raises(SlotTimeout):
@@ -418,7 +418,7 @@ async def test_a_slot_has_its_deadline_too() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, -math.inf])
-def test_without_any_time_to_wait_there_is_a_slot_at_once_or_never(timeout_s: float) -> None:
+def test_a_timeout_of_zero_or_less_starts_at_once_or_raises_slot_timeout(timeout_s: float) -> None:
     async def test() -> None:
         broker = QueueBroker()
         assert await broker.submit(nothing, 1, group="a", timeout_s=timeout_s) == 1
@@ -431,7 +431,7 @@ def test_without_any_time_to_wait_there_is_a_slot_at_once_or_never(timeout_s: fl
 
 
 @in_loop
-async def test_a_deadline_may_be_for_ever_but_must_be_a_number() -> None:
+async def test_timeout_s_may_be_infinite_but_not_nan() -> None:
     broker = QueueBroker()
     async with broker.slot("a"):
         task = broker.submit(nothing, 1, group="a", timeout_s=math.inf)
@@ -443,7 +443,7 @@ async def test_a_deadline_may_be_for_ever_but_must_be_a_number() -> None:
 
 @pytest.mark.parametrize("bad", [Decimal(5), math.nan, "5", True, [], 5j])
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_a_call_that_raises_leaves_nobody_in_the_queue(bad: Any, is_busy: bool) -> None:
+def test_a_call_that_raises_leaves_no_task_in_the_queue(bad: Any, is_busy: bool) -> None:
     async def test() -> None:
         broker, work = QueueBroker(max_active=1), Work()
         first = broker.submit(work, "first", group="a") if is_busy else None
@@ -476,7 +476,7 @@ def test_a_call_that_raises_leaves_nobody_in_the_queue(bad: Any, is_busy: bool) 
 
 
 @in_loop
-async def test_who_is_late_does_not_run_even_if_the_timer_is_later_still() -> None:
+async def test_a_task_past_its_timeout_does_not_run_even_if_the_timer_is_late() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     broker, work = QueueBroker(max_active=1), Work()
@@ -495,7 +495,7 @@ async def test_who_is_late_does_not_run_even_if_the_timer_is_later_still() -> No
 
 
 @in_loop
-async def test_deadlines_in_any_order_are_kept_to_the_moment() -> None:
+async def test_timeouts_in_any_order_fire_exactly_on_time() -> None:
     broker = QueueBroker()
     ended: dict[float, float] = {}
 
@@ -512,7 +512,7 @@ async def test_deadlines_in_any_order_are_kept_to_the_moment() -> None:
 
 
 @in_loop
-async def test_who_has_left_the_queue_is_not_kept_by_its_deadline() -> None:
+async def test_a_task_that_left_the_queue_is_not_kept_alive_by_its_timeout() -> None:
     broker = QueueBroker(max_active=1)
     references = []
     for n in range(1000):
@@ -533,7 +533,7 @@ async def test_who_has_left_the_queue_is_not_kept_by_its_deadline() -> None:
 
 
 @in_loop
-async def test_a_slot_may_be_acknowledged_before_its_block_ends_and_again() -> None:
+async def test_a_slot_may_be_acknowledged_early_and_repeatedly() -> None:
     broker, work = QueueBroker(), Work()
     async with broker.slot("a") as slot:
         broker.submit(work, 1, group="a")
@@ -548,7 +548,7 @@ async def test_a_slot_may_be_acknowledged_before_its_block_ends_and_again() -> N
 
 
 @in_loop
-async def test_a_slot_may_outlive_its_block() -> None:
+async def test_an_awaited_slot_is_held_until_acknowledged() -> None:
     broker, work = QueueBroker(), Work()
 
     async def lock() -> Slot:
@@ -565,7 +565,7 @@ async def test_a_slot_may_outlive_its_block() -> None:
 
 
 @in_loop
-async def test_a_slot_is_used_once() -> None:
+async def test_a_slot_can_be_used_only_once() -> None:
     broker = QueueBroker()
     slot = broker.slot("a")
     for _ in range(2):
@@ -577,7 +577,7 @@ async def test_a_slot_is_used_once() -> None:
 
 
 @in_loop
-async def test_a_slot_that_is_never_entered_takes_nothing() -> None:
+async def test_a_slot_that_is_never_entered_takes_no_slot() -> None:
     broker = QueueBroker(max_active=1)
     broker.slot("a")
     async with broker.slot("a", timeout_s=0):
@@ -585,7 +585,7 @@ async def test_a_slot_that_is_never_entered_takes_nothing() -> None:
 
 
 @in_loop
-async def test_a_task_may_keep_its_slot_beyond_its_result() -> None:
+async def test_hold_keeps_the_slot_of_a_task_until_ack() -> None:
     broker, work = QueueBroker(), Work()
     connection = broker.submit(nothing, "connection", group="a", hold=True)
     broker.submit(work, 1, group="a")
@@ -602,7 +602,7 @@ async def test_a_task_may_keep_its_slot_beyond_its_result() -> None:
 
 
 @in_loop
-async def test_a_task_acknowledged_before_it_ends_frees_its_slot_when_it_ends() -> None:
+async def test_a_held_task_acknowledged_early_frees_its_slot_when_it_ends() -> None:
     broker, work = QueueBroker(), Work()
     first = broker.submit(work, 1, group="a", hold=True)
     second = broker.submit(work, 2, group="a", hold=True)
@@ -618,7 +618,7 @@ async def test_a_task_acknowledged_before_it_ends_frees_its_slot_when_it_ends() 
 
 
 @pytest.mark.parametrize("how", ["error", "cancelled", "refused"])
-def test_without_a_result_there_is_nothing_to_keep_a_slot_for(how: str) -> None:
+def test_a_held_task_without_a_result_frees_its_slot(how: str) -> None:
     async def test() -> None:
         broker = QueueBroker()
 
@@ -645,7 +645,7 @@ def test_without_a_result_there_is_nothing_to_keep_a_slot_for(how: str) -> None:
 
 
 @in_loop  # a mistake that others have made
-async def test_a_slot_is_free_when_its_holder_is_garbage() -> None:
+async def test_a_slot_is_freed_when_its_holder_is_garbage_collected() -> None:
     broker = QueueBroker(max_active=1)
     slot = await broker.slot("a")
     del slot
@@ -659,7 +659,7 @@ async def test_a_slot_is_free_when_its_holder_is_garbage() -> None:
 
 
 @in_loop
-async def test_a_slot_is_free_when_its_holder_is_garbage_in_a_cycle_or_in_another_thread() -> None:
+async def test_a_slot_is_freed_when_its_holder_is_collected_in_a_cycle_or_another_thread() -> None:
     broker = QueueBroker(max_active=1)
     for collect in (gc.collect, lambda: together(gc.collect)):
         cycle: list[Any] = [await broker.slot("a")]
@@ -677,7 +677,7 @@ async def test_a_slot_is_free_when_its_holder_is_garbage_in_a_cycle_or_in_anothe
 
 
 @pytest.mark.parametrize("holder", ["slot", "task", "block"])
-def test_the_slot_of_garbage_is_passed_on_in_the_loops_own_thread(holder: str) -> None:
+def test_the_slot_of_a_collected_holder_is_passed_on_in_the_loop_thread(holder: str) -> None:
     async def test() -> None:
         asyncio.get_running_loop().set_debug(True)  # which tells what is not done in its thread
         broker, work = QueueBroker(), Work()
@@ -708,7 +708,7 @@ def test_the_slot_of_garbage_is_passed_on_in_the_loops_own_thread(holder: str) -
 
 
 @in_loop
-async def test_a_slot_is_free_when_the_block_that_holds_it_is_garbage() -> None:
+async def test_a_slot_is_freed_when_its_coroutine_is_closed() -> None:
     broker = QueueBroker()
 
     async def abandoned() -> None:
@@ -724,7 +724,7 @@ async def test_a_slot_is_free_when_the_block_that_holds_it_is_garbage() -> None:
 
 
 @in_loop
-async def test_a_slot_is_free_when_its_holder_is_cancelled() -> None:
+async def test_a_slot_is_freed_when_its_holder_is_cancelled() -> None:
     broker, work = QueueBroker(), Work()
 
     async def caller() -> None:
@@ -746,7 +746,7 @@ async def test_a_slot_is_free_when_its_holder_is_cancelled() -> None:
 
 
 @in_loop
-async def test_a_task_that_is_cancelled_in_the_queue_never_runs() -> None:
+async def test_a_task_cancelled_in_the_queue_never_runs() -> None:
     broker, work = QueueBroker(max_active=1, max_queued=3), Work()
     tasks = [broker.submit(work, n, group=n % 2) for n in range(4)]
     await settle()
@@ -759,7 +759,7 @@ async def test_a_task_that_is_cancelled_in_the_queue_never_runs() -> None:
 
 
 @in_loop
-async def test_who_has_left_the_queue_is_garbage_at_once_and_its_place_soon() -> None:
+async def test_a_task_that_left_the_queue_is_garbage_collected_at_once() -> None:
     broker = QueueBroker(max_active=2)
     slot = await broker.slot("a")
     waiting = broker.submit(nothing, 1, group="a")
@@ -787,7 +787,7 @@ async def test_who_has_left_the_queue_is_garbage_at_once_and_its_place_soon() ->
 
 
 @in_loop
-async def test_a_task_that_is_cancelled_while_running_may_clean_up() -> None:
+async def test_a_cancelled_running_task_may_clean_up() -> None:
     broker, steps = QueueBroker(), []
 
     async def careful() -> None:
@@ -808,7 +808,7 @@ async def test_a_task_that_is_cancelled_while_running_may_clean_up() -> None:
 
 
 @in_loop
-async def test_a_task_may_refuse_to_be_cancelled() -> None:
+async def test_a_task_may_suppress_its_cancellation() -> None:
     broker = QueueBroker(max_active=1)
 
     async def stubborn() -> str:
@@ -827,7 +827,7 @@ async def test_a_task_may_refuse_to_be_cancelled() -> None:
 
 
 @in_loop
-async def test_a_task_that_cancels_itself_does_not_cancel_the_next() -> None:
+async def test_a_task_cancelling_itself_does_not_cancel_the_next() -> None:
     broker = QueueBroker(max_active=1)
 
     async def cancels_itself() -> str:
@@ -882,7 +882,9 @@ async def _swallows() -> None:
 @pytest.mark.parametrize(
     "function", [_cancels_and_takes_it_back, _times_out, _times_out_twice_over, _fails_in_a_group, _swallows]
 )
-def test_a_cancellation_and_its_count_end_with_their_task(function: Callable[[], Awaitable[None]], way: str) -> None:
+def test_a_suppressed_cancellation_does_not_reach_the_next_task(
+    function: Callable[[], Awaitable[None]], way: str
+) -> None:
     """Python 3.11 and 3.12 raise a cancellation that was taken back all the same, at the next await."""
 
     async def test() -> None:
@@ -910,7 +912,7 @@ def test_a_cancellation_and_its_count_end_with_their_task(function: Callable[[],
 
 
 @in_loop
-async def test_who_is_cancelled_while_awaiting_a_task_cancels_it_unless_it_is_shielded() -> None:
+async def test_cancelling_an_awaiting_caller_cancels_its_task_unless_shielded() -> None:
     broker, work = QueueBroker(max_active=1), Work()
 
     async def wait_for(task: Awaitable[Any]) -> None:
@@ -929,7 +931,7 @@ async def test_who_is_cancelled_while_awaiting_a_task_cancels_it_unless_it_is_sh
 
 
 @in_loop
-async def test_the_usual_timeout_works_inside_and_outside_of_a_task() -> None:
+async def test_asyncio_timeouts_work_inside_and_outside_of_a_task() -> None:
     broker = QueueBroker(max_active=1)
 
     async def inside() -> str:
@@ -948,7 +950,7 @@ async def test_the_usual_timeout_works_inside_and_outside_of_a_task() -> None:
 
 @pytest.mark.parametrize("ticks", range(12))
 @pytest.mark.parametrize("way", ["slot", "submit", "put", "hold", "drain"])
-def test_a_cancellation_at_any_moment_loses_no_slot_and_no_place(way: str, ticks: int) -> None:
+def test_a_cancellation_at_any_moment_loses_no_slot(way: str, ticks: int) -> None:
     async def test() -> None:
         broker = QueueBroker(max_active=1, max_queued=2)
 
@@ -990,7 +992,7 @@ def test_a_cancellation_at_any_moment_loses_no_slot_and_no_place(way: str, ticks
 
 
 @in_loop
-async def test_a_slot_that_came_to_a_caller_cancelled_at_the_same_time_goes_to_the_next() -> None:
+async def test_a_slot_granted_to_a_caller_being_cancelled_goes_to_the_next() -> None:
     broker, work = QueueBroker(), Work()
 
     async def caller() -> None:
@@ -1010,7 +1012,7 @@ async def test_a_slot_that_came_to_a_caller_cancelled_at_the_same_time_goes_to_t
 
 
 @in_loop
-async def test_a_refusal_that_comes_with_a_cancellation_frees_no_slot_of_others() -> None:
+async def test_a_timeout_simultaneous_with_a_cancellation_frees_no_other_slot() -> None:
     broker = QueueBroker()
 
     async def caller() -> None:
@@ -1031,7 +1033,7 @@ async def test_a_refusal_that_comes_with_a_cancellation_frees_no_slot_of_others(
 
 
 @in_loop  # a mistake that others have made
-async def test_drain_waits_for_all_that_is_queued_running_or_unacknowledged() -> None:
+async def test_drain_waits_for_queued_running_and_unacknowledged_tasks() -> None:
     broker = QueueBroker(max_active=5, max_queued=1)
     order: list[str] = []
 
@@ -1060,7 +1062,7 @@ async def test_drain_waits_for_all_that_is_queued_running_or_unacknowledged() ->
 
 
 @in_loop
-async def test_drain_goes_on_if_something_comes_in_before_its_caller_has_heard() -> None:
+async def test_drain_waits_for_a_task_submitted_by_a_done_callback() -> None:
     broker = QueueBroker()
     first = broker.submit(for_a_second)
     first.add_done_callback(lambda _: broker.submit(for_a_second))
@@ -1069,7 +1071,7 @@ async def test_drain_goes_on_if_something_comes_in_before_its_caller_has_heard()
 
 
 @in_loop
-async def test_a_broker_can_be_used_after_it_was_drained() -> None:
+async def test_a_broker_can_be_used_after_drain() -> None:
     broker = QueueBroker()
     for _ in range(2):
         broker.submit(for_a_second)
@@ -1078,7 +1080,7 @@ async def test_a_broker_can_be_used_after_it_was_drained() -> None:
 
 
 @in_loop  # a mistake that others have made
-async def test_stop_settles_every_waiting_caller_and_lets_the_running_end() -> None:
+async def test_stop_refuses_waiting_callers_and_lets_running_tasks_end() -> None:
     broker, work = QueueBroker(max_active=2, max_queued=3), Work()
 
     async def caller() -> None:
@@ -1105,7 +1107,7 @@ async def test_stop_settles_every_waiting_caller_and_lets_the_running_end() -> N
 
 
 @in_loop
-async def test_after_stop_everything_is_refused() -> None:
+async def test_a_stopped_broker_refuses_every_call() -> None:
     broker = QueueBroker()
     early = broker.slot()
     await broker.stop()
@@ -1121,7 +1123,7 @@ async def test_after_stop_everything_is_refused() -> None:
 
 
 @in_loop
-async def test_stop_can_cancel_what_runs() -> None:
+async def test_stop_with_cancel_cancels_running_tasks() -> None:
     broker, work = QueueBroker(max_active=3), Work()
     tasks = [broker.submit(work, 0), broker.submit(asyncio.sleep, 1000)]
     await settle()
@@ -1135,7 +1137,7 @@ async def test_stop_can_cancel_what_runs() -> None:
 
 
 @in_loop
-async def test_stop_can_cancel_tasks_that_never_wait() -> None:
+async def test_stop_with_cancel_ends_tasks_that_never_wait() -> None:
     broker = QueueBroker(max_active=1, max_queued=100_000)
     tasks = [broker.submit(nothing, n) for n in range(50_000)]
     await settle()
@@ -1146,7 +1148,7 @@ async def test_stop_can_cancel_tasks_that_never_wait() -> None:
 
 
 @in_loop
-async def test_a_stopped_broker_is_garbage_at_once() -> None:
+async def test_a_stopped_broker_is_garbage_collected_at_once() -> None:
     broker = QueueBroker()
     async with broker.slot("a"):
         task = broker.submit(nothing, group="a", timeout_s=1e6)
@@ -1161,7 +1163,7 @@ async def test_a_stopped_broker_is_garbage_at_once() -> None:
 
 
 @in_loop
-async def test_a_block_is_drained_at_its_end() -> None:
+async def test_a_broker_block_drains_at_its_end() -> None:
     async with QueueBroker() as broker:
         task = broker.submit(for_a_second, 1)
     assert (task.result(), now()) == (1, 1)
@@ -1170,7 +1172,7 @@ async def test_a_block_is_drained_at_its_end() -> None:
 
 
 @pytest.mark.parametrize("how", ["error", "cancelled while draining"])
-def test_a_block_that_fails_is_stopped_and_its_tasks_are_cancelled(how: str) -> None:
+def test_a_failing_broker_block_stops_and_cancels_its_tasks(how: str) -> None:
     async def test() -> None:
         tasks: list[Task[None]] = []
 
@@ -1193,7 +1195,7 @@ def test_a_block_that_fails_is_stopped_and_its_tasks_are_cancelled(how: str) -> 
 
 
 @in_loop
-async def test_a_task_cannot_wait_for_its_own_end() -> None:
+async def test_drain_and_stop_inside_a_task_are_refused_as_a_deadlock() -> None:
     broker = QueueBroker()
     for wait in (broker.drain, broker.stop):
         with pytest.raises(RuntimeError, match="it would deadlock; "):
@@ -1202,7 +1204,7 @@ async def test_a_task_cannot_wait_for_its_own_end() -> None:
 
 
 @in_loop
-async def test_a_caller_cannot_wait_for_the_end_of_its_own_slot() -> None:
+async def test_drain_and_stop_inside_a_slot_are_refused_as_a_deadlock() -> None:
     broker = QueueBroker()
     async with broker.slot("a"):
         for wait in (broker.drain, broker.stop):
@@ -1222,7 +1224,7 @@ async def test_a_caller_cannot_wait_for_the_end_of_its_own_slot() -> None:
 
 @pytest.mark.parametrize("way", ["submit", "gather", "slot", "put"])
 @pytest.mark.parametrize("is_stuck", [True, False])
-def test_a_broker_whose_slots_all_wait_for_its_own_queue_says_so(
+def test_a_broker_whose_slots_all_wait_for_its_queue_logs_that_it_is_stuck(
     way: str, is_stuck: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -1258,7 +1260,7 @@ def test_a_broker_whose_slots_all_wait_for_its_own_queue_says_so(
     assert ["stuck" in record.getMessage() for record in caplog.records] == [True] * is_stuck
 
 
-def test_a_loop_that_ends_before_its_broker_is_stopped_cancels_what_runs() -> None:
+def test_a_loop_ending_before_stop_cancels_running_tasks() -> None:
     work = Work()
     broker = QueueBroker(max_active=1)
 
@@ -1272,7 +1274,7 @@ def test_a_loop_that_ends_before_its_broker_is_stopped_cancels_what_runs() -> No
     assert broker.active == 0
 
 
-def test_slots_left_over_from_a_closed_loop_complain_of_nothing() -> None:
+def test_slots_left_from_a_closed_loop_raise_no_error() -> None:
     async def main() -> list[Any]:
         broker = QueueBroker(max_active=3)
         return [await broker.slot("a"), broker.submit(nothing, hold=True), await broker.put(nothing, hold=True)]
@@ -1309,7 +1311,7 @@ class Odd(BaseException):
 # A mistake that others have made.
 @pytest.mark.parametrize("error", [KeyError, Odd, TimeoutError, StopAsyncIteration, GeneratorExit])
 @pytest.mark.parametrize("pause", [False, True])
-def test_an_error_is_given_to_who_awaits_the_task_and_to_nobody_else(error: type[BaseException], pause: bool) -> None:
+def test_an_error_of_a_task_is_raised_only_for_its_awaiter(error: type[BaseException], pause: bool) -> None:
     async def test() -> None:
         broker = QueueBroker(max_active=1)
 
@@ -1329,7 +1331,7 @@ def test_an_error_is_given_to_who_awaits_the_task_and_to_nobody_else(error: type
 
 
 @in_loop
-async def test_an_error_of_the_call_itself_is_the_tasks_own_too() -> None:
+async def test_an_error_raised_by_the_call_itself_is_the_result_of_the_task() -> None:
     broker = QueueBroker(max_active=1)
 
     def raises() -> Awaitable[None]:
@@ -1345,7 +1347,7 @@ async def test_an_error_of_the_call_itself_is_the_tasks_own_too() -> None:
 
 
 @pytest.mark.parametrize("way", ["at once", "later", "thrown in"])
-def test_an_error_keeps_nothing_alive(way: str) -> None:
+def test_an_error_of_a_task_keeps_no_object_alive(way: str) -> None:
     class Fails:
         async def __call__(self, at_fault: asyncio.Future[None]) -> None:
             if way == "later":
@@ -1378,7 +1380,7 @@ def test_an_error_keeps_nothing_alive(way: str) -> None:
 
 
 @in_loop
-async def test_an_error_that_is_kept_keeps_no_slot_of_a_later_task() -> None:
+async def test_a_kept_error_does_not_keep_the_slot_of_a_later_task() -> None:
     broker = QueueBroker(max_active=1)
 
     async def fails() -> None:
@@ -1392,7 +1394,7 @@ async def test_an_error_that_is_kept_keeps_no_slot_of_a_later_task() -> None:
 
 
 @in_loop
-async def test_a_result_keeps_no_arguments_and_no_context_alive() -> None:
+async def test_a_result_keeps_no_arguments_or_context_alive() -> None:
     class Thing:
         """Something with a weak reference."""
 
@@ -1415,7 +1417,7 @@ async def test_a_result_keeps_no_arguments_and_no_context_alive() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_ends_the_loop_and_its_broker_is_stopped(error: type[BaseException]) -> None:
+def test_keyboard_interrupt_or_exit_in_a_task_ends_the_loop_and_stops_the_broker(error: type[BaseException]) -> None:
     ended = []
 
     async def interrupted() -> None:
@@ -1440,7 +1442,7 @@ def test_an_interrupt_ends_the_loop_and_its_broker_is_stopped(error: type[BaseEx
 
 
 @in_loop
-async def test_a_task_has_the_context_of_its_submission_and_changes_no_other() -> None:
+async def test_a_task_runs_in_the_context_of_its_submission() -> None:
     variable = contextvars.ContextVar("variable", default="unset")
     broker, seen = QueueBroker(max_active=1), []
 
@@ -1461,7 +1463,7 @@ async def test_a_task_has_the_context_of_its_submission_and_changes_no_other() -
 
 
 @in_loop
-async def test_tasks_that_never_wait_leave_the_loop_time_for_others() -> None:
+async def test_tasks_that_never_wait_do_not_block_the_event_loop() -> None:
     broker = QueueBroker(max_active=1, max_queued=100_000)
     tasks = [broker.submit(nothing, n) for n in range(50_000)]
     await settle()
@@ -1471,7 +1473,7 @@ async def test_tasks_that_never_wait_leave_the_loop_time_for_others() -> None:
 
 
 @in_loop
-async def test_nothing_is_left_running_when_there_is_no_work() -> None:
+async def test_an_idle_broker_keeps_no_asyncio_tasks() -> None:
     broker = QueueBroker()
     for n in range(50):
         broker.submit(for_a_second, group=n % 7)
@@ -1490,7 +1492,7 @@ async def test_nothing_is_left_running_when_there_is_no_work() -> None:
 # ── other loops ──
 
 
-def test_under_uvloop() -> None:
+def test_the_broker_works_under_uvloop() -> None:
     uvloop = pytest.importorskip("uvloop")
 
     async def test() -> None:
@@ -1514,7 +1516,7 @@ def test_under_uvloop() -> None:
 
 
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="eager tasks came with Python 3.12")
-def test_with_a_task_factory_that_begins_tasks_at_once() -> None:
+def test_the_broker_works_with_an_eager_task_factory() -> None:
     async def test() -> None:
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
         broker, work = QueueBroker(max_active=1), Work()
@@ -1538,7 +1540,7 @@ async def _posted(broker: QueueBroker, *tasks: tuple[Any, Hashable]) -> Work:
 
 
 @in_loop
-async def test_what_is_posted_takes_turns_like_everything_else() -> None:
+async def test_posted_tasks_follow_groups_and_limits() -> None:
     async with QueueBroker(max_active=2, max_queued=2) as broker:
         work = await _posted(broker, ("a1", "a"), ("a2", "a"), ("b1", "b"), ("c1", None))
         assert work.begun == names("a1 b1")
@@ -1557,7 +1559,7 @@ class Abort(BaseException):
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, Abort])
-def test_an_error_of_what_is_posted_goes_to_the_loop_and_the_next_one_runs(kind: type[BaseException]) -> None:
+def test_an_error_of_a_posted_task_goes_to_the_loop_and_the_next_task_runs(kind: type[BaseException]) -> None:
     begun: list[int] = []
 
     async def fail(number: int) -> None:
@@ -1577,7 +1579,7 @@ def test_an_error_of_what_is_posted_goes_to_the_loop_and_the_next_one_runs(kind:
 
 
 @in_loop
-async def test_stopping_lets_what_is_posted_end_or_cancels_it() -> None:
+async def test_stop_lets_posted_tasks_end_or_cancels_them() -> None:
     for cancel in (False, True):
         broker = QueueBroker(max_active=1)
         work = await _posted(broker, ("running", None), ("waiting", None))
@@ -1591,7 +1593,7 @@ async def test_stopping_lets_what_is_posted_end_or_cancels_it() -> None:
 
 
 @in_loop
-async def test_one_that_is_posted_and_cancels_itself_harms_no_other() -> None:
+async def test_a_posted_task_cancelling_itself_does_not_affect_others() -> None:
     async def cancelled() -> None:
         raise asyncio.CancelledError
 
@@ -1613,7 +1615,7 @@ async def test_one_that_is_posted_and_cancels_itself_harms_no_other() -> None:
 
 
 @in_loop
-async def test_what_was_posted_is_garbage_when_it_has_ended() -> None:
+async def test_a_posted_task_is_garbage_collected_when_it_has_ended() -> None:
     class Thing:
         """Something with a weak reference."""
 
@@ -1636,7 +1638,7 @@ async def test_what_was_posted_is_garbage_when_it_has_ended() -> None:
 
 
 @in_loop
-async def test_what_is_posted_and_never_waits_leaves_the_loop_time_for_others() -> None:
+async def test_posted_tasks_that_never_wait_do_not_block_the_event_loop() -> None:
     broker, begun = QueueBroker(max_active=1, max_queued=100_000), []
 
     async def begin(number: int) -> None:

@@ -39,7 +39,7 @@ class Count:
 
 
 @in_loop
-async def test_a_known_id_runs_nothing_and_has_the_first_task() -> None:
+async def test_a_known_dedup_id_returns_the_first_task() -> None:
     count = Count()
     async with QueueBroker(max_active=1) as broker:
         first = broker.submit(count, dedup_id="a")
@@ -53,7 +53,7 @@ async def test_a_known_id_runs_nothing_and_has_the_first_task() -> None:
 
 
 @in_loop
-async def test_without_an_id_all_run() -> None:
+async def test_tasks_without_a_dedup_id_all_run() -> None:
     count = Count()
     async with QueueBroker() as broker:
         for _ in range(3):
@@ -63,7 +63,7 @@ async def test_without_an_id_all_run() -> None:
 
 
 @in_loop
-async def test_an_id_is_known_for_the_window_from_the_first_task_on() -> None:
+async def test_a_dedup_id_is_known_for_the_window_from_the_first_task() -> None:
     count = Count()
     async with QueueBroker(dedup_window_s=10) as broker:
         broker.post(count, dedup_id="a")
@@ -78,7 +78,7 @@ async def test_an_id_is_known_for_the_window_from_the_first_task_on() -> None:
 
 
 @in_loop
-async def test_for_ever_is_none_and_not_at_all_is_0() -> None:
+async def test_dedup_window_none_never_ends_and_zero_disables() -> None:
     for window_s, runs in ((None, 1), (0, 2)):
         count = Count()
         async with QueueBroker(dedup_window_s=window_s) as broker:
@@ -89,7 +89,7 @@ async def test_for_ever_is_none_and_not_at_all_is_0() -> None:
 
 
 @in_loop
-async def test_an_error_is_the_answer_to_duplicates_too() -> None:
+async def test_a_duplicate_of_a_failed_task_raises_the_same_error() -> None:
     async def fail() -> None:
         raise ValueError("no")
 
@@ -100,7 +100,7 @@ async def test_an_error_is_the_answer_to_duplicates_too() -> None:
 
 
 @in_loop
-async def test_what_had_no_slot_may_be_tried_again() -> None:
+async def test_a_dedup_id_whose_task_was_refused_may_be_submitted_again() -> None:
     count = Count(takes_s=5)
     async with QueueBroker(max_active=1, max_queued=1) as broker:
         busy = broker.submit(count)
@@ -119,7 +119,7 @@ async def test_what_had_no_slot_may_be_tried_again() -> None:
 
 
 @in_loop
-async def test_a_cancelled_task_may_be_run_again() -> None:
+async def test_a_dedup_id_whose_task_was_cancelled_may_be_submitted_again() -> None:
     count = Count(takes_s=5)
     async with QueueBroker() as broker:
         first = broker.submit(count, dedup_id="a")
@@ -130,7 +130,7 @@ async def test_a_cancelled_task_may_be_run_again() -> None:
 
 
 @in_loop
-async def test_one_that_waits_for_room_is_known() -> None:
+async def test_a_dedup_id_is_known_while_put_waits_for_room() -> None:
     count = Count()
     async with QueueBroker(max_active=1, max_queued=1) as broker:
         broker.submit(count)
@@ -144,7 +144,7 @@ async def test_one_that_waits_for_room_is_known() -> None:
 
 
 @in_loop
-async def test_a_posted_task_has_no_result_to_share() -> None:
+async def test_submit_with_the_dedup_id_of_a_posted_task_is_refused() -> None:
     count = Count()
     async with QueueBroker() as broker:
         broker.post(count, dedup_id="a")
@@ -183,7 +183,7 @@ async def test_a_stopped_broker_refuses_duplicates_and_keeps_no_results() -> Non
 
 
 @in_loop
-async def test_so_many_ids_are_remembered_and_the_oldest_is_forgotten() -> None:
+async def test_the_number_of_remembered_dedup_ids_is_bounded() -> None:
     count = Count(takes_s=0)
     async with QueueBroker() as broker:
         for number in range(limits.BROKER_REMEMBERED + 1):
@@ -196,7 +196,7 @@ async def test_so_many_ids_are_remembered_and_the_oldest_is_forgotten() -> None:
 
 
 @in_loop
-async def test_ids_that_are_over_are_forgotten_as_others_come() -> None:
+async def test_expired_dedup_ids_are_removed_as_others_arrive() -> None:
     async with QueueBroker(dedup_window_s=1) as broker:
         for number in range(1_000):
             broker._first_tasks.remember(number, "somebody")
@@ -207,7 +207,7 @@ async def test_ids_that_are_over_are_forgotten_as_others_come() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, "1", True, float("nan")])
-def test_a_window_is_a_number_of_seconds(wrong: Any) -> None:
+def test_dedup_window_s_must_be_a_number_of_seconds_or_none(wrong: Any) -> None:
     with pytest.raises(InputError, match=r"dedup_window_s is .*; expected a number of seconds, or None for ever"):
         QueueBroker(dedup_window_s=wrong)
 
@@ -215,7 +215,7 @@ def test_a_window_is_a_number_of_seconds(wrong: Any) -> None:
 # --- fairness ---
 
 
-def test_fairness_is_one_of_two() -> None:
+def test_fairness_must_be_oldest_or_ungrouped_first() -> None:
     with pytest.raises(InputError, match="fairness is 'lifo'; expected 'oldest' or 'ungrouped-first'"):
         QueueBroker(fairness="lifo")  # type: ignore[arg-type]
 
@@ -224,7 +224,7 @@ def test_fairness_is_one_of_two() -> None:
     ("fairness", "expected"),
     [("oldest", ["a1", "b1", "-1", "a2", "-2"]), ("ungrouped-first", ["-1", "-2", "a1", "b1", "a2"])],
 )
-def test_who_has_no_group_goes_first_if_the_broker_says_so(fairness: Any, expected: list[str]) -> None:
+def test_fairness_ungrouped_first_runs_ungrouped_tasks_first(fairness: Any, expected: list[str]) -> None:
     order: list[str] = []
 
     async def work(name: str) -> None:
@@ -242,7 +242,7 @@ def test_who_has_no_group_goes_first_if_the_broker_says_so(fairness: Any, expect
 
 
 @in_loop
-async def test_a_group_has_its_turn_after_so_many_that_overtook_it() -> None:
+async def test_a_grouped_task_runs_after_a_bounded_number_of_ungrouped_tasks() -> None:
     order: list[str] = []
 
     async def work(name: str) -> None:

@@ -57,7 +57,7 @@ def run(*arguments: object) -> Any:
 
 
 @each_command
-def test_a_command_helps_with_both_options_and_says_what_it_does(name: str) -> None:
+def test_every_command_has_help_with_a_text_for_each_option(name: str) -> None:
     short, long = run(*name.split(), "-h"), run(*name.split(), "--help")
     assert (short.exit_code, short.stdout) == (0, long.stdout)
     assert f"Usage: root {name}" in short.stdout
@@ -67,7 +67,7 @@ def test_a_command_helps_with_both_options_and_says_what_it_does(name: str) -> N
 
 
 @each_command
-def test_help_is_printed_as_it_is_written(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_text_is_not_interpreted_as_markup(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rich takes ``[console]`` for markup and ``:ledger:`` for an emoji."""
     monkeypatch.setenv("COLUMNS", "400")
     shown = " ".join(run(*name.split(), "--help").stdout.replace("│", " ").split())
@@ -77,28 +77,28 @@ def test_help_is_printed_as_it_is_written(name: str, monkeypatch: pytest.MonkeyP
 
 
 @each_command
-def test_a_command_reports_as_json_or_has_a_reason_not_to(name: str) -> None:
+def test_every_command_has_json_output_or_is_exempt(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert ("--json" in options) != (name in NO_JSON)
 
 
-def test_groups_of_commands_help_too() -> None:
+def test_command_groups_have_help() -> None:
     for words in ([], ["ingest"], ["queue"], ["parked"], ["keys"]):
         assert run(*words, "-h").stdout == run(*words, "--help").stdout != ""
 
 
-def test_the_page_about_the_command_line_has_every_command() -> None:
+def test_docs_cli_lists_every_command() -> None:
     page = (ROOT / "docs" / "cli.md").read_text("utf-8")
     assert sorted(re.findall(r"^\| `inturn ([a-z -]+)` \|", page, re.MULTILINE)) == sorted(COMMANDS)
 
 
-def test_a_script_for_completion_is_shown() -> None:
+def test_show_completion_prints_a_script() -> None:
     done = process("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert (done.returncode, done.stderr) == (0, "")
     assert "complete" in done.stdout
 
 
-def test_reports_as_json_are_json_and_nothing_else() -> None:
+def test_json_output_contains_only_json() -> None:
     at = "shop.db#payments"
     for words in (
         ("queue", "create", at),
@@ -118,7 +118,7 @@ def test_reports_as_json_are_json_and_nothing_else() -> None:
         json.loads(done.stdout)
 
 
-def test_leases_are_ended_with_a_report_as_json() -> None:
+def test_ack_and_nack_report_as_json() -> None:
     with inturn.open("shop.db") as db:
         db.queue("q").send_many([inturn.queue.draft(text) for text in "ab"])
     first, second = (json.loads(run("receive", "shop.db#q", "--keep", "--json").stdout)["receipt"] for _ in "ab")
@@ -126,7 +126,7 @@ def test_leases_are_ended_with_a_report_as_json() -> None:
     assert json.loads(run("nack", "shop.db#q", second, "--json").stdout) == {"given_back": 1}
 
 
-def test_what_is_asked_is_no_part_of_the_json() -> None:
+def test_a_confirmation_prompt_goes_to_stderr_with_json() -> None:
     run("queue", "create", "shop.db#q")
     asking = start("queue", "purge", "shop.db#q", "--json")
     out, err = asking.communicate("y\n", timeout=60)
@@ -187,14 +187,16 @@ ON_STORES = {
 
 @pytest.mark.parametrize("command", ON_STORES)
 @pytest.mark.parametrize(("given", "says"), WRONG.values(), ids=WRONG)
-def test_what_is_no_store_is_named_as_what_it_is(places: None, command: str, given: list[str], says: str) -> None:
+def test_a_store_argument_of_another_kind_is_named_in_the_error(
+    places: None, command: str, given: list[str], says: str
+) -> None:
     done = run(*command.split(), *given, *ON_STORES[command], "--json")
     assert (done.exit_code, done.stdout) == (1, "")
     assert says in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_store_is_told_from_a_database_by_the_other_commands_too(places: None) -> None:
+def test_commands_distinguish_spark_stores_databases_and_files(places: None) -> None:
     for words, says in {
         ("vacuum", "w.db"): "w.db is a database",
         ("vacuum", "none"): "no store 'none'",
@@ -220,13 +222,13 @@ def test_a_store_is_told_from_a_database_by_the_other_commands_too(places: None)
     assert not Path("s").exists()
 
 
-def test_where_a_group_stands_as_json(places: None) -> None:
+def test_explain_reports_a_group_as_json(places: None) -> None:
     found = json.loads(run("explain", "w.db#ledger", "a", "--json").stdout)
     assert (found["group"], found["status"], found["held"]) == ("a", "waiting", 1)
     assert found["explanation"].startswith("Group a waits for revision 1")
 
 
-def test_a_decision_as_json(places: None) -> None:
+def test_parked_skip_reports_the_decision_as_json(places: None) -> None:
     done = run("parked", "skip", "w.db#ledger", "a", "--pipeline", "ledger.py:ledger", "--json")
     assert done.exit_code == 0, done.stderr
     decided = json.loads(done.stdout)
@@ -249,13 +251,13 @@ ImportError: no such thing
 \tat org.apache.spark.Python.read(Python.scala:1)"""
 
 
-def test_of_a_long_foreign_error_the_reason_is_told() -> None:
+def test_a_long_spark_error_is_shortened_to_its_reason() -> None:
     assert reason(FOREIGN) == "ImportError: no such thing"
     assert reason(FOREIGN.partition("Caused")[0]).endswith("o1.collect. : org.apache.spark.SparkException: Job aborted")
     assert len(reason("x" * 5_000)) < 1_000
 
 
-def test_an_error_of_ours_within_another_is_told_as_ours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_inturn_error_inside_another_is_reported_as_itself(capsys: pytest.CaptureFixture[str]) -> None:
     wrapped = (
         "Error in the worker\nTraceback (most recent call last):\ninturn.core.errors.GapError: revision 2 is missing\n"
     )
@@ -264,7 +266,7 @@ def test_an_error_of_ours_within_another_is_told_as_ours(capsys: pytest.CaptureF
     assert capsys.readouterr().err == "GapError: revision 2 is missing\n"
 
 
-def test_the_whole_of_an_error_is_shown_when_asked_for(
+def test_the_traceback_is_shown_if_the_log_level_is_set(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(typer.Exit), reported_errors():
@@ -285,7 +287,9 @@ def test_the_whole_of_an_error_is_shown_when_asked_for(
     ("module", "extra"),
     [("psycopg", "postgres"), ("pyarrow.lib", "spark"), ("httptools", "server"), ("grpc", "connect")],
 )
-def test_a_missing_package_is_told_with_its_extra(module: str, extra: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_package_is_reported_with_its_extra(
+    module: str, extra: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(typer.Exit), reported_errors():
         raise ModuleNotFoundError(name=module)
     assert (
@@ -301,7 +305,7 @@ def test_a_missing_package_is_told_with_its_extra(module: str, extra: str, capsy
         ("import no_such_module\n", "no_such_module"),
     ],
 )
-def test_an_error_in_the_users_module_is_told_with_its_line(code: str, says: str, tmp_path: Path) -> None:
+def test_an_error_in_the_users_module_is_reported_with_its_line(code: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "ledger.py").write_text(code)
     (tmp_path / "in.jsonl").write_text("{}\n")
     done = run("check", "ledger.py:ledger", "--from", "in.jsonl", "--engines", "worker")
@@ -328,7 +332,7 @@ def process(*arguments: str, code: str = "", **variables: str) -> "subprocess.Co
 
 
 @pytest.mark.parametrize("absent", ["typer", "rich"])
-def test_without_its_extra_the_command_line_says_what_to_install(absent: str) -> None:
+def test_the_command_line_without_its_extra_names_the_extra(absent: str) -> None:
     done = process(code=f"import sys; sys.modules[{absent!r}] = None; from inturn.__main__ import main; main()")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines() == [
@@ -359,7 +363,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(is_stopped: bool) -> None:
     assert "Traceback" not in err
 
 
-def test_a_closed_pipe_ends_a_command_without_a_word() -> None:
+def test_a_closed_pipe_ends_a_command_without_output_on_stderr() -> None:
     with inturn.open("shop.db", durable=False) as db:
         queue = db.queue("q")
         for _ in range(3):

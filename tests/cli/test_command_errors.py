@@ -113,7 +113,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize(("command", "says"), WRONG.values(), ids=WRONG)
-def test_an_error_names_the_option_and_the_remedy(command: list[str], says: str) -> None:
+def test_a_command_error_names_the_option_and_the_remedy(command: list[str], says: str) -> None:
     done = run(*command)
     assert (done.exit_code, done.stdout) == (1, "")
     assert says in done.stderr
@@ -135,7 +135,7 @@ def test_unknown_fields_of_new_content_are_reported_as_not_checked() -> None:
     assert "no held message has the fields 'amuont'; pass --pipeline to check the content." in done.stderr
 
 
-def test_nothing_to_deliver_again_is_reported() -> None:
+def test_parked_redeliver_reports_if_nothing_was_refused() -> None:
     done = run("parked", "redeliver", "shop.db#ledger", "--all")
     assert (done.exit_code, done.stdout) == (0, "Nothing to deliver again: no output was refused permanently.\n")
 

@@ -280,13 +280,13 @@ def commands(command: Any = None, name: str = "") -> Iterator[str]:
         yield from commands(inner, f"{name} {each}".strip())
 
 
-def test_every_command_is_here() -> None:
+def test_every_command_has_a_hostile_data_case() -> None:
     assert set(commands()) == CASES.keys() | NO_DATA.keys()
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["for people", "for programs"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_command_shows_and_is_not_commanded(
+def test_commands_escape_control_characters_in_data(
     changed: Path, name: str, as_json: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(changed)
@@ -306,7 +306,7 @@ def test_a_command_shows_and_is_not_commanded(
             assert all(isinstance(json.loads(line), dict | list) for line in ran.stdout.splitlines())
 
 
-def test_json_is_whole_and_equal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_round_trips_hostile_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place in PLACES:
         found = json.loads(run("parked", "list", place, "--json").stdout)
         assert {each["group"] for each in found} >= set(NAMES)
@@ -317,7 +317,7 @@ def test_json_is_whole_and_equal(folder: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_results_are_whole_and_equal_in_each_format(folder: Path, place: str) -> None:
+def test_results_round_trip_hostile_data_in_each_format(folder: Path, place: str) -> None:
     states = [json.loads(line) for line in run("states", place, "--json").stdout.splitlines()]
     assert {each["group"]: each["state"] for each in states if each["group"] in NAMES} == {
         name: {"text": name} for name in NAMES
@@ -337,7 +337,7 @@ def test_results_are_whole_and_equal_in_each_format(folder: Path, place: str) ->
     assert {each["output"] for each in outputs} == set(NAMES)
 
 
-def test_a_table_cuts_what_is_long_and_shows_markup(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_truncate_long_values_and_print_markup_literally(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     for place in PLACES:
         listed = run("parked", "list", place).stdout
@@ -350,7 +350,7 @@ def test_a_table_cuts_what_is_long_and_shows_markup(folder: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_group_of_which_all_was_rejected_is_explained(folder: Path, place: str) -> None:
+def test_explain_describes_a_group_whose_messages_were_all_rejected(folder: Path, place: str) -> None:
     said = run("explain", place, "a\\x00b").stdout
     assert said.startswith("Group a\\x00b has no state: its only message was rejected, 1 as invalid. The last ")
     assert "with a NUL at index 1" in said
@@ -366,7 +366,7 @@ def shown(function: Any) -> str:
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_reports_show_names_and_obey_none(text: str) -> None:
+def test_reports_escape_hostile_names(text: str) -> None:
     gaps = GapSummary(1, 1, 0, 0, None, text, [RevisionGap(text, 0, 3, 5, 4, None, open=False)])
     report = replace(
         full(),
@@ -389,6 +389,6 @@ def test_reports_show_names_and_obey_none(text: str) -> None:
     harmless(shown(lambda console: console.print(main._report(step))))
 
 
-def test_the_console_takes_nothing_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plain_console_prints_markup_literally(capsys: pytest.CaptureFixture[str]) -> None:
     plain_console().print("[/x] :boom:")
     assert capsys.readouterr().out == "[/x] :boom:\n"

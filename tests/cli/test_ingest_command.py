@@ -53,7 +53,7 @@ def said(*arguments: object) -> Any:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_from_the_configuration_to_the_queue_and_back_to_a_position() -> None:
+def test_ingest_check_run_status_pause_seek_and_resume() -> None:
     checked = run("ingest", "check", "ingest.toml").stdout.splitlines()
     assert checked[0] == "bank 1.jsonl 1: group a, revision 1, id None"
     assert checked[1] == "bank 1.jsonl 2: rejected: the record has no group"
@@ -101,7 +101,7 @@ def test_from_the_configuration_to_the_queue_and_back_to_a_position() -> None:
         (("gruop", '"x"'), "[sources.mapping]: unknown setting 'gruop'; did you mean 'group'?"),
     ],
 )
-def test_a_wrong_configuration_is_told(change: tuple[str, str], text: str) -> None:
+def test_an_invalid_ingest_configuration_is_reported(change: tuple[str, str], text: str) -> None:
     name, value = change
     lines = [f"{name} = {value}" if line.startswith(f"{name} =") else line for line in CONFIG.splitlines()]
     if name == "gruop":
@@ -116,7 +116,7 @@ def test_a_wrong_configuration_is_told(change: tuple[str, str], text: str) -> No
     "setting", ["batch = 0", "batch_bytes = 0", "max_rejected = 0", "lease_s = -1.0", "lease_s = nan"]
 )
 @pytest.mark.parametrize("command", [["check"], ["run", "--until-caught-up"]])
-def test_a_setting_out_of_its_bounds_is_refused_before_anything_is_made(command: list[str], setting: str) -> None:
+def test_a_setting_out_of_range_is_refused_before_a_database_is_created(command: list[str], setting: str) -> None:
     Path("ingest.toml").write_text(CONFIG.replace("path =", f"{setting}\npath ="))
     done = run("ingest", *command, "ingest.toml")
     assert done.exit_code == 1
@@ -124,7 +124,7 @@ def test_a_setting_out_of_its_bounds_is_refused_before_anything_is_made(command:
     assert not Path("shop.db").exists()
 
 
-def test_status_cuts_no_name_and_no_heading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingest_status_truncates_no_name_or_heading(monkeypatch: pytest.MonkeyPatch) -> None:
     source, partition = "statements-of-the-bank-in-the-north", "payments-2026-03-01T12-00-00-0000000001.jsonl"
     Path("drop/1.jsonl").rename(f"drop/{partition}")
     Path("ingest.toml").write_text(CONFIG.replace('"bank"', f'"{source}"'))
@@ -151,7 +151,7 @@ mapping = { group = "body.order" }
 """
 
 
-def test_check_of_a_servers_file_checks_its_webhooks() -> None:
+def test_ingest_check_of_a_server_config_checks_its_webhooks() -> None:
     Path("server.toml").write_text(SERVER)
     assert said("ingest", "check", "server.toml") == [[{"webhook": "shop", "queue": "orders", "signature": "stripe"}]]
     assert run("ingest", "check", "server.toml").stdout == "shop: webhook of queue orders, signature stripe\n"
@@ -163,14 +163,14 @@ def test_check_of_a_servers_file_checks_its_webhooks() -> None:
     assert "server.toml contains no webhooks" in run("ingest", "check", "server.toml").stdout
 
 
-def test_a_servers_file_is_no_file_of_sources_and_the_error_says_what_runs_it() -> None:
+def test_ingest_run_refuses_a_server_config_and_names_the_command() -> None:
     Path("server.toml").write_text(SERVER)
     refused = run("ingest", "run", "server.toml")
     assert refused.exit_code == 1
     assert "server.toml is a server configuration; run it with 'inturn serve --config'" in refused.stderr
 
 
-def test_a_source_that_is_there_twice_or_not_at_all_is_told() -> None:
+def test_duplicate_and_missing_sources_are_reported() -> None:
     Path("ingest.toml").write_text(CONFIG * 2)
     assert "source 'bank' is defined twice" in run("ingest", "run", "ingest.toml").stderr
     Path("ingest.toml").write_text("sources = []")
@@ -178,7 +178,7 @@ def test_a_source_that_is_there_twice_or_not_at_all_is_told() -> None:
 
 
 @pytest.mark.thorough
-def test_a_signal_stops_it_in_order() -> None:
+def test_a_signal_stops_ingest_run_cleanly() -> None:
     command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml", "--json"]
     command += ["--health", f"127.0.0.1:{(port := free_port())}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -198,7 +198,7 @@ def test_a_signal_stops_it_in_order() -> None:
 
 
 @pytest.mark.thorough
-def test_a_source_that_can_never_work_ends_no_other() -> None:
+def test_a_permanently_failing_source_does_not_stop_the_others() -> None:
     never = CONFIG.replace("folder", "kafka").replace('path = "drop"', 'servers = "127.0.0.1:1"\ntopic = "t"')
     never = never.replace('"bank"', '"never"').replace(
         "\n\n[sources.mapping]", "\noptions = {nonsense = 1}\n\n[sources.mapping]"
@@ -220,7 +220,7 @@ def test_a_source_that_can_never_work_ends_no_other() -> None:
 
 
 @pytest.mark.thorough
-def test_a_database_that_is_down_at_the_start_is_waited_for() -> None:
+def test_ingest_run_retries_a_database_unavailable_at_the_start() -> None:
     place = f"postgresql://me@127.0.0.1:{free_port()}/shop#payments"
     Path("ingest.toml").write_text(CONFIG.replace("shop.db#payments", place))
     assert run("ingest", "run", "ingest.toml", "--until-caught-up").exit_code == 1
@@ -249,7 +249,7 @@ group = "body.account"
 
 
 @pytest.mark.thorough
-def test_the_file_has_the_settings_of_health_and_log() -> None:
+def test_the_ingest_config_has_health_and_log_settings() -> None:
     port = free_port()
     Path("ingest.toml").write_text(f'health = "127.0.0.1:{port}"\nlog_json = true\n{OUTBOX}')
     table = sqlite3.connect("app.db", isolation_level=None)
@@ -288,7 +288,7 @@ def test_the_file_has_the_settings_of_health_and_log() -> None:
 
 
 @pytest.mark.thorough
-def test_a_database_that_is_down_at_the_start_keeps_no_other_waiting(empty_postgres_url: str, tmp_path: Path) -> None:
+def test_a_database_unavailable_at_the_start_does_not_delay_others(empty_postgres_url: str, tmp_path: Path) -> None:
     """The one that is down comes first in the file, and is there later: its socket is."""
     (socket,) = parse_qs(urlsplit(empty_postgres_url).query)["host"]
     later = empty_postgres_url.replace(socket, str(tmp_path / "pg"))
@@ -333,7 +333,7 @@ def test_a_database_that_is_down_at_the_start_keeps_no_other_waiting(empty_postg
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("thread", [0, -1])
-def test_a_run_whose_databases_are_all_down_can_be_stopped(thread: int) -> None:
+def test_ingest_run_can_be_stopped_while_all_databases_are_unavailable(thread: int) -> None:
     """The system may give the signal to any thread, such as after the process stood still."""
     place = f"postgresql://me@127.0.0.1:{free_port()}/shop#payments"
     Path("ingest.toml").write_text(CONFIG.replace("shop.db#payments", place))

@@ -121,7 +121,7 @@ def refused(*arguments: object) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_kind_of_file_becomes_the_same_answer_and_a_page(name: str, tmp_path: Path) -> None:
+def test_every_file_format_gives_the_same_result_and_a_page(name: str, tmp_path: Path) -> None:
     FILES[name](tmp_path / name)
     given = (*COLUMNS, "--arrival", "received_at", "--duration", "took_ms", "--pipeline", "ledger.py:ledger", *FEW)
     found = said(name, *given, "--out", "lab.html")
@@ -136,7 +136,7 @@ def test_every_kind_of_file_becomes_the_same_answer_and_a_page(name: str, tmp_pa
     assert name in Path("lab.html").read_text()
 
 
-def test_a_queue_is_peeked_at_and_stays_as_it_is() -> None:
+def test_lab_reads_a_queue_without_changing_it() -> None:
     with inturn.open("shop.db") as db:
         queue = db.queue("payments")
         for row in rows(60):
@@ -154,7 +154,7 @@ def test_a_queue_is_peeked_at_and_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["transfers", "auctions", "hotel", "webhooks", "hot-group"])
-def test_every_scenario_becomes_a_page(name: str) -> None:
+def test_every_scenario_writes_a_page(name: str) -> None:
     ran = lab("--scenario", name, "--out", f"pages/{name}.html")
     assert ran.exit_code == 0, ran.stderr
     assert ran.stdout.strip().endswith(f"page pages/{name}.html")
@@ -164,7 +164,7 @@ def test_every_scenario_becomes_a_page(name: str) -> None:
     assert story.description[:40].replace("'", "&#39;") in page
 
 
-def test_the_json_has_the_shapes_that_the_library_reads() -> None:
+def test_lab_json_converts_to_the_library_types() -> None:
     import msgspec
 
     found = said("--scenario", "auctions", "--sweep", "consumers=1,2", "--seeds", 1, "--recommend", *FEW)
@@ -176,13 +176,13 @@ def test_the_json_has_the_shapes_that_the_library_reads() -> None:
     assert found["page"] is None
 
 
-def test_the_same_seed_prints_the_same_bytes() -> None:
+def test_the_same_seed_gives_the_same_output() -> None:
     options = ("--scenario", "transfers", "--failures", "5%", "--seed", 3, "--json")
     assert lab(*options).stdout == lab(*options).stdout
     assert lab(*options).stdout != lab("--scenario", "transfers", "--failures", "5%", "--seed", 4, "--json").stdout
 
 
-def test_knobs_are_turned_by_options() -> None:
+def test_lab_options_set_the_simulation_parameters() -> None:
     options = {
         "consumers": (3, 3),
         "prefetch": (7, 7),
@@ -208,7 +208,7 @@ def test_knobs_are_turned_by_options() -> None:
     assert knobs["handler"] == {"type": "log-normal", "median_ms": 20.0, "sigma": 0.5}
 
 
-def test_a_recommendation_names_the_cheapest_and_why_the_others_fail() -> None:
+def test_recommend_names_the_cheapest_design_and_why_others_fail() -> None:
     write_json(Path("log.jsonl"))
     ran = lab("log.jsonl", *COLUMNS, "--duration", "took_ms", "--failures", "5%", "--recommend", *FEW)
     assert ran.exit_code == 0, ran.stderr
@@ -218,7 +218,7 @@ def test_a_recommendation_names_the_cheapest_and_why_the_others_fail() -> None:
     assert "Nothing to recommend: " in ran.stdout
 
 
-def test_messages_that_commute_can_leave_the_order() -> None:
+def test_split_removes_commuting_messages_from_the_order() -> None:
     write_json(Path("log.jsonl"))
     given = ("log.jsonl", *COLUMNS, "--pipeline", "ledger.py:ledger", "--commutes", "ledger.py:is_deposit", *FEW)
     kept, split = said(*given)["result"]["input"], said(*given, "--split")["result"]["input"]
@@ -226,7 +226,7 @@ def test_messages_that_commute_can_leave_the_order() -> None:
     assert (split["commuting"], split["split"]) == (100, True)
 
 
-def test_rows_without_a_time_come_one_after_the_other_and_offsets_sort_them() -> None:
+def test_rows_without_a_time_arrive_at_intervals_and_arrival_offsets_sort_them() -> None:
     written = [{"g": "a", "r": revision, "at": offset} for revision, offset in ((1, 30), (2, 10), (3, 20))]
     Path("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in written))
     given = ("log.jsonl", "--group", "g", "--order", "r", "--every", "5ms", "--design", "inturn")
@@ -236,7 +236,7 @@ def test_rows_without_a_time_come_one_after_the_other_and_offsets_sort_them() ->
     assert (sorted_["span_us"], sorted_["late"]) == (10_000, 1)
 
 
-def test_rows_that_do_not_fit_are_left_out_and_counted() -> None:
+def test_invalid_rows_are_left_out_and_counted() -> None:
     lines = ['{"g": "a", "r": 1}', '{"g": null, "r": 2}', '{"g": "a", "r": "two"}', '{"g": "a", "r": "2"}']
     Path("log.jsonl").write_text("\n".join(lines))
     found = said("log.jsonl", "--group", "g", "--order", "r", *FEW)
@@ -247,7 +247,7 @@ def test_rows_that_do_not_fit_are_left_out_and_counted() -> None:
     assert "2 rows left out: log.jsonl, line 2" in lab("log.jsonl", "--group", "g", "--order", "r", *FEW).stdout
 
 
-def test_a_log_of_one_message() -> None:
+def test_a_log_of_one_message_is_simulated() -> None:
     Path("one.jsonl").write_text('{"g": 7, "r": 1}')
     ran = lab("one.jsonl", "--group", "g", "--order", "r", "--out", "one.html", "--recommend")
     assert ran.exit_code == 0, ran.stderr
@@ -255,7 +255,7 @@ def test_a_log_of_one_message() -> None:
     assert Path("one.html").exists()
 
 
-def test_hostile_names_of_groups_stay_text_in_the_table_the_json_and_the_page() -> None:
+def test_hostile_group_names_are_escaped_in_table_json_and_page() -> None:
     names = [text for name, text in HOSTILE.items() if name not in NO_NAMES]
     log = [
         {"g": name, "r": revision, "text": HOSTILE["an escape sequence"]} for name in names for revision in (1, 2, 3)
@@ -306,7 +306,7 @@ ERRORS: dict[str, tuple[tuple[object, ...], str]] = {
 
 
 @pytest.mark.parametrize("which", ERRORS)
-def test_an_error_names_the_value_and_the_mend(which: str) -> None:
+def test_lab_errors_name_the_value_and_the_remedy(which: str) -> None:
     write_json(Path("log.jsonl"))
     write_csv(Path("log.csv"))
     Path("empty.jsonl").touch()
@@ -326,7 +326,7 @@ def test_an_error_names_the_value_and_the_mend(which: str) -> None:
         (("--encoding", "latin-1"), "account,revision\nMünchen,1\nMünchen,2\n"),
     ],
 )
-def test_csv_in_other_dialects(options: tuple[str, ...], text: str) -> None:
+def test_csv_options_read_other_dialects(options: tuple[str, ...], text: str) -> None:
     Path("log.csv").write_text(text, encoding="latin-1")
     found = said("log.csv", *COLUMNS, *options, "--design", "inturn")
     assert found["result"]["input"]["messages"] + found["left_out"]["rows"] == 2
@@ -334,7 +334,7 @@ def test_csv_in_other_dialects(options: tuple[str, ...], text: str) -> None:
 
 
 @pytest.mark.slow
-def test_three_hundred_thousand_messages() -> None:
+def test_lab_simulates_300_000_messages() -> None:
     many, groups = 300_000, 2_000
     table = pa.table(
         {
@@ -352,7 +352,7 @@ def test_three_hundred_thousand_messages() -> None:
 
 
 @pytest.mark.slow
-def test_the_flights_become_a_page() -> None:
+def test_the_flights_scenario_writes_a_page() -> None:
     found = said("--scenario", "flights", "--out", "flights.html")
     wrong = {each["design"]: each["wrong_groups"] for each in found["result"]["designs"]}
     assert wrong["inturn"] == 0

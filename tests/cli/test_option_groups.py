@@ -63,20 +63,20 @@ def run(app: Commands, *arguments: str) -> Any:
     return CliRunner().invoke(app, arguments)
 
 
-def test_the_fields_of_a_group_are_options_and_the_command_gets_one_value(app: Commands, seen: list[Any]) -> None:
+def test_dataclass_fields_become_options_passed_as_one_value(app: Commands, seen: list[Any]) -> None:
     assert run(app, "short", "a").exit_code == 0
     assert run(app, "short", "b", "--wait-s", "2", "--quiet", "--from", "x").exit_code == 0
     assert seen == [("a", Wait()), ("b", Wait(wait_s=2.0, quiet=True, where="x"))]
 
 
-def test_a_derived_group_has_the_options_in_the_order_of_its_base(app: Commands, seen: list[Any]) -> None:
+def test_a_derived_option_group_keeps_the_order_of_its_base(app: Commands, seen: list[Any]) -> None:
     assert run(app, "long", "--hidden", "9").exit_code == 0
     assert seen == [LongWait(hidden=9)]
     text = run(app, "long", "--help").stdout
     assert text.index("--quiet") < text.index("--from") < text.index("--hidden")
 
 
-def test_help_has_the_texts_ranges_and_metavars_and_no_form_with_no(app: Commands) -> None:
+def test_help_shows_texts_ranges_and_metavars_without_no_flags(app: Commands) -> None:
     text = run(app, "short", "--help").stdout
     for part in ("NAME", "Seconds to wait.", "x>=0", "[default: 1.0]", "Print nothing.", "--from"):
         assert part in text
@@ -84,7 +84,7 @@ def test_help_has_the_texts_ranges_and_metavars_and_no_form_with_no(app: Command
     assert "hidden" not in text
 
 
-def test_usage_errors_are_those_of_typer(app: Commands) -> None:
+def test_usage_errors_have_typers_texts(app: Commands) -> None:
     assert "Invalid value for '--wait-s'" in run(app, "short", "a", "--wait-s", "-1").stderr
     done = run(app, "short")
     assert (done.exit_code, "Missing argument 'NAME'" in done.stderr) == (2, True)
@@ -97,7 +97,7 @@ def test_one_option_in_two_groups_is_refused() -> None:
         expanded(command)
 
 
-def test_given_options_are_neither_none_nor_flags_that_are_not_set() -> None:
+def test_given_omits_none_and_unset_flags() -> None:
     assert given_options(Wait(wait_s=0.0)) == {"wait_s": 0.0, "hidden": 7}
     assert given_options(Wait(quiet=True, where="")) == {"wait_s": 1.0, "quiet": True, "where": "", "hidden": 7}
 
@@ -109,7 +109,7 @@ def test_parameters_in_an_error_are_named_as_options(app: Commands) -> None:
     assert done.stderr == f"InputError: {said}\n"
 
 
-def test_with_a_configuration_a_parameter_keeps_its_name_there(app: Commands) -> None:
+def test_with_a_config_file_errors_keep_the_parameter_names(app: Commands) -> None:
     done = run(app, "short", "fails", "--config", "waits.toml", "--wait-s", "2")
     assert "InputError: wait_s is 2.0, but quiet is False; pass quiet=, or wait_s='next'" in done.stderr
 
@@ -129,7 +129,7 @@ OPTIONS |= {"outputs_format": "--outputs"}
         ("to is [1]; expected a text", "--to is [1]; expected a text"),
     ],
 )
-def test_a_parameter_is_replaced(text: str, expected: str) -> None:
+def test_with_options_replaces_parameter_names(text: str, expected: str) -> None:
     assert with_options(text, OPTIONS) == expected
 
 
@@ -148,5 +148,5 @@ def test_a_parameter_is_replaced(text: str, expected: str) -> None:
         "the queue 'a' has 2 messages with max_receives=2",
     ],
 )
-def test_what_a_user_wrote_is_left_as_it_is(text: str) -> None:
+def test_with_options_leaves_user_text_unchanged(text: str) -> None:
     assert with_options(text, OPTIONS) == text

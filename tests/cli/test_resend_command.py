@@ -57,14 +57,14 @@ def numbers() -> list[int]:
     return [each["number"] for each in said("ingest", "rejected", "shop.db#bank")]
 
 
-def test_the_bytes_of_rejected_records_come_back_from_json_whatever_they_are() -> None:
+def test_ingest_rejected_json_round_trips_any_bytes() -> None:
     found = said("ingest", "rejected", "shop.db#bank")
     assert [base64.b64decode(each["body_base64"]) for each in found] == BODIES
     assert [each["body"] for each in found] == [BODIES[0].decode(), None, BODIES[2].decode(), BODIES[3].decode()]
     assert {(each["key"], each["key_base64"]) for each in found} == {(None, None)}
 
 
-def test_a_dry_run_then_the_resend_of_some_and_of_all() -> None:
+def test_resend_dry_run_then_selected_records_then_all() -> None:
     dry = run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all", "--dry-run").stdout.splitlines()
     assert dry[0] == "1 1.jsonl 1: send: group a, revision 1, id None"
     assert dry[1].startswith("2 1.jsonl 2: stay: the body is not JSON")
@@ -90,7 +90,7 @@ def test_a_dry_run_then_the_resend_of_some_and_of_all() -> None:
     assert (status["received"], status["rejected"], status["kept"], status["dropped"]) == (2, 4, 2, 0)
 
 
-def test_a_full_queue_ends_it_with_an_error_and_the_same_command_goes_on() -> None:
+def test_resend_fails_on_a_full_queue_and_resumes_when_repeated() -> None:
     with inturn.open("shop.db") as db:
         db.queue("payments").configure(max_depth=1)
         first = run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all")
@@ -102,7 +102,7 @@ def test_a_full_queue_ends_it_with_an_error_and_the_same_command_goes_on() -> No
         assert [each.revision for each in db.queue("payments").peek()] == [2]
 
 
-def test_purge_asks_and_removes_what_was_selected() -> None:
+def test_purge_asks_and_removes_the_selected_records() -> None:
     dry = run("ingest", "purge", "shop.db#bank", "--number", 2, "--dry-run")
     assert dry.stdout == "purge, dry run: 1 rejected record of bank, 9 bytes, would be removed. Nothing was written.\n"
     refused = run("ingest", "purge", "shop.db#bank", "--all", answer="n\n")
@@ -135,7 +135,7 @@ def test_purge_reads_the_places_of_the_rejected_records_once(
     assert reads == ["bank"]
 
 
-def test_a_partition_without_a_record_of_the_selected_numbers_is_known() -> None:
+def test_purge_of_a_partition_without_the_selected_numbers_removes_nothing() -> None:
     Path("drop/2.jsonl").write_bytes(b"1\n")
     assert run("ingest", "run", "ingest.toml", "--until-caught-up").exit_code == 0
     assert said("ingest", "purge", "shop.db#bank", "--yes", "--number", 1, "--partition", "2.jsonl")[0]["removed"] == 0
@@ -164,16 +164,14 @@ def test_a_partition_without_a_record_of_the_selected_numbers_is_known() -> None
         (("resend", "shop.db#bank", "none.toml", "--all"), "none.toml"),
     ],
 )
-def test_a_wrong_selection_or_configuration_is_told_and_nothing_is_changed(
-    arguments: tuple[Any, ...], text: str
-) -> None:
+def test_an_invalid_selection_or_configuration_changes_nothing(arguments: tuple[Any, ...], text: str) -> None:
     done = run("ingest", *arguments)
     assert done.exit_code != 0
     assert text in done.stderr
     assert numbers() == [1, 2, 3, 4]
 
 
-def test_requests_of_a_webhook_are_sent_again_by_the_configuration_of_the_server() -> None:
+def test_rejected_webhook_requests_are_resent_with_the_server_config() -> None:
     webhook = Webhook(name="shop", queue="orders", signature="none", mapping=MessageMapping(group="body.user"))
     with inturn.open("shop.db") as db:
         WebhookApp(db, [webhook])
@@ -202,14 +200,14 @@ def test_requests_of_a_webhook_are_sent_again_by_the_configuration_of_the_server
         'kind = "rabbitmq"\nfrom_queue = "orders"',
     ],
 )
-def test_a_resend_needs_nothing_of_what_the_source_reads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resend_does_not_need_the_source_settings(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INTURN_RABBITMQ_URL", raising=False)
     table = CONFIG.replace("GROUP", "account").replace('kind = "folder"', kind).replace('path = "drop"\n', "")
     Path("ingest.toml").write_text(table)
     assert said("ingest", "resend", "shop.db#bank", "ingest.toml", "--all")[0]["sent"] == 2
 
 
-def test_of_two_databases_with_a_source_of_that_name_the_equal_address_is_meant(postgres_schemas: Schemas) -> None:
+def test_resend_matches_the_source_by_its_exact_database_address(postgres_schemas: Schemas) -> None:
     first, second = postgres_schemas.new(), postgres_schemas.new()
     with inturn.open(second) as db:
         db.queue("payments")
@@ -230,7 +228,7 @@ def test_of_two_databases_with_a_source_of_that_name_the_equal_address_is_meant(
         assert not db.queue("payments").peek()
 
 
-def test_status_shows_what_was_dropped_and_the_bound_of_the_configuration() -> None:
+def test_ingest_status_shows_dropped_records_and_the_configured_limit() -> None:
     Path("small.toml").write_text(CONFIG.replace("path =", "max_rejected = 5\npath ="))
     Path("drop/2.jsonl").write_bytes(b"1\n2\n3\n")
     assert run("ingest", "run", "small.toml", "--until-caught-up").exit_code == 0

@@ -57,32 +57,32 @@ def helps(name: str) -> dict[str, str]:
 
 
 @each_service
-def test_each_command_has_the_options(name: str) -> None:
+def test_every_service_command_has_the_same_health_and_log_options(name: str) -> None:
     options = ["--health", "--log-level", "--log-json", "--telemetry"]
     assert [helps(name)[each] for each in options] == [helps("work")[each] for each in options]
 
 
 @each_service
 @pytest.mark.parametrize("level", ["loud", "INFO", ""])
-def test_an_unknown_level_is_refused_in_one_form(name: str, level: str) -> None:
+def test_an_unknown_log_level_is_refused(name: str, level: str) -> None:
     done = CliRunner().invoke(app, [*name.split(), *SERVICES[name], "--log-level", level])
     assert done.exit_code == 1
     expected = f"InputError: --log-level is {level!r}; expected one of {', '.join(LEVELS)}"
     assert " ".join(done.stderr.split()) == expected
 
 
-def test_one_option_has_one_text() -> None:
+def test_shared_options_have_the_same_help_text() -> None:
     for option in ("--host", "--tls-cert", "--tls-key"):
         assert helps("serve")[option] == helps("console")[option]
 
 
 @pytest.mark.parametrize("kind", [ServerConfig, ConsoleConfig])
-def test_the_files_have_the_same_settings(kind: type[TelemetrySettings]) -> None:
+def test_config_files_have_the_same_telemetry_settings(kind: type[TelemetrySettings]) -> None:
     for name in TelemetrySettings.__struct_fields__:
         assert getattr(kind(), name) == getattr(TelemetrySettings(), name)
 
 
-def test_an_unknown_level_of_a_file_is_refused() -> None:
+def test_an_unknown_log_level_in_a_config_file_is_refused() -> None:
     Path("serve.toml").write_text('[server]\nlog_level = "loud"')
     done = CliRunner().invoke(app, ["serve", "--db", "shop.db", "--config", "serve.toml"])
     assert f"log_level is 'loud'; expected one of {', '.join(LEVELS)}" in " ".join(done.stderr.split())

@@ -113,7 +113,7 @@ def bodies(aws: Aws, url: str) -> list[str]:
     return [each["Body"] for each in (answer or {}).get("Messages", [])]
 
 
-def test_a_message_there_and_back(aws: Aws) -> None:
+def test_send_receive_and_delete_a_message(aws: Aws) -> None:
     url = made(aws, "orders")
     attributes = {
         "text": {"DataType": "String", "StringValue": "grüß"},
@@ -157,7 +157,7 @@ def test_the_same_name_in_two_regions_is_two_queues(aws: Aws) -> None:
     assert "AWS.SimpleQueueService.NonExistentQueue" in ran.err
 
 
-def test_a_batch_of_which_a_part_fails(aws: Aws) -> None:
+def test_a_partly_failing_batch_reports_both_parts(aws: Aws) -> None:
     url = made(aws, "orders")
     entries = ["Id=late,MessageBody=x,DelaySeconds=901", "Id=good,MessageBody=y"]
     answer = aws("send-message-batch", "--queue-url", url, "--entries", *entries)
@@ -170,7 +170,7 @@ def test_a_batch_of_which_a_part_fails(aws: Aws) -> None:
     assert [(each["Id"], each["Code"]) for each in answer["Failed"]] == [("bad", "ReceiptHandleIsInvalid")]
 
 
-def test_order_and_deduplication(aws: Aws) -> None:
+def test_fifo_order_and_deduplication(aws: Aws) -> None:
     url = made(aws, "orders.fifo", VisibilityTimeout="30")
     sent = []
     for body, group, dedup_id in (("a1", "a", "1"), ("b1", "b", "2"), ("a2", "a", "3"), ("again", "a", "1")):
@@ -185,7 +185,7 @@ def test_order_and_deduplication(aws: Aws) -> None:
     assert bodies(aws, url) == ["a2"]
 
 
-def test_queues(aws: Aws) -> None:
+def test_queues_are_created_listed_in_pages_and_deleted(aws: Aws) -> None:
     prefix = unique("list")
     names = [f"{prefix}-{each}" for each in "abcde"]
     for name in names:
@@ -222,7 +222,7 @@ def test_queues(aws: Aws) -> None:
     assert aws.run("get-queue-url", "--queue-name", names[0]).code == 255
 
 
-def test_dead_letters_and_their_way_back(aws: Aws) -> None:
+def test_dead_letters_are_listed_and_moved_back(aws: Aws) -> None:
     dead = made(aws, "dead")
     arn = ARN + dead.rpartition("/")[2]
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
@@ -238,7 +238,7 @@ def test_dead_letters_and_their_way_back(aws: Aws) -> None:
     assert bodies(aws, source) == ["x"]
 
 
-def test_errors(aws: Aws) -> None:
+def test_errors_have_the_codes_and_exit_status_of_the_cli(aws: Aws) -> None:
     url = made(aws, "orders.fifo")
     queue, body = ("--queue-url", url), ("--message-body", "x")
     name, other = url.rpartition("/")[2], "FifoQueue=true,VisibilityTimeout=1"
@@ -261,7 +261,7 @@ def test_errors(aws: Aws) -> None:
 
 
 @pytest.mark.thorough
-def test_who_waits_has_what_comes(aws: Aws, serving: Serving) -> None:
+def test_a_long_poll_receives_a_message_sent_meanwhile(aws: Aws, serving: Serving) -> None:
     url = made(aws, "waited")
     before = serving.requests()
     waiting = aws.start("receive-message", "--queue-url", url, "--wait-time-seconds", "20")
@@ -273,7 +273,9 @@ def test_who_waits_has_what_comes(aws: Aws, serving: Serving) -> None:
 
 
 @pytest.mark.thorough
-def test_another_name_and_a_wrong_secret(aws: Aws, serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_host_name_is_accepted_and_a_wrong_secret_refused(
+    aws: Aws, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = ("--queue-url", made(aws, "orders"))
     by_name = aws.start("send-message", *queue, "--message-body", "x", url=serving.local_url)
     out, err = by_name.communicate(timeout=DEADLINE_S)
@@ -290,7 +292,7 @@ def test_another_name_and_a_wrong_secret(aws: Aws, serving: Serving, monkeypatch
 
 
 @pytest.mark.thorough
-def test_the_commands_of_the_document(serving: Serving, tmp_path: Path) -> None:
+def test_the_commands_of_the_documentation_succeed(serving: Serving, tmp_path: Path) -> None:
     """A shell does what the document says, as it stands there, but for the port and the key."""
     blocks = re.findall(r"^```shell\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
     commands = "\n".join(block for block in blocks if "aws " in block)

@@ -102,7 +102,7 @@ KINDS = {
 TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
 
 
-def test_a_message_there_and_back(either: Any) -> None:
+def test_send_receive_and_delete_a_message(either: Any) -> None:
     url = made(either)
     body = 'a body with "quotes", <tags> & lines\nand more: äöü \U0001f680'
     sent = either.send_message(
@@ -126,7 +126,7 @@ def test_a_message_there_and_back(either: Any) -> None:
     assert told == dict.fromkeys(counts, "0")
 
 
-def test_only_the_attributes_that_are_asked_for(sqs: Any) -> None:
+def test_receive_returns_only_the_requested_attributes(sqs: Any) -> None:
     url = made(sqs, VisibilityTimeout="0")
     sqs.send_message(QueueUrl=url, MessageBody="x", MessageAttributes=KINDS)
 
@@ -140,7 +140,7 @@ def test_only_the_attributes_that_are_asked_for(sqs: Any) -> None:
     assert names(".*") == set(KINDS)
 
 
-def test_visibility(either: Any) -> None:
+def test_change_message_visibility_releases_messages(either: Any) -> None:
     url = made(either)
     for body in "ab":
         either.send_message(QueueUrl=url, MessageBody=body)
@@ -160,7 +160,7 @@ def test_visibility(either: Any) -> None:
     assert bodies(either, url) == [second["Body"]]
 
 
-def test_who_waits_has_what_comes(sqs: Any, serving: Serving) -> None:
+def test_a_long_poll_receives_a_message_sent_meanwhile(sqs: Any, serving: Serving) -> None:
     url = made(sqs, "waited.fifo")
     before = serving.requests()
     with ThreadPoolExecutor(1) as threads:
@@ -173,7 +173,7 @@ def test_who_waits_has_what_comes(sqs: Any, serving: Serving) -> None:
 # --- batches ---
 
 
-def test_batches_of_which_a_part_fails(either: Any) -> None:
+def test_partly_failing_batches_report_both_parts(either: Any) -> None:
     url = made(either)
     entries = [
         {"Id": "late", "MessageBody": "x", "DelaySeconds": 901},
@@ -196,7 +196,7 @@ def test_batches_of_which_a_part_fails(either: Any) -> None:
 # --- order and deduplication ---
 
 
-def test_a_duplicate_is_answered_as_the_first_was(either: Any) -> None:
+def test_a_duplicate_gets_the_answer_of_the_first_message(either: Any) -> None:
     url = made(either, "orders.fifo", ContentBasedDeduplication="true")
 
     def send(body: str, **more: str) -> tuple[str, str]:
@@ -214,7 +214,7 @@ def test_a_duplicate_is_answered_as_the_first_was(either: Any) -> None:
     assert bodies(either, url) == []
 
 
-def test_a_receive_that_is_tried_again(sqs: Any) -> None:
+def test_a_repeated_receive_attempt_gets_the_same_handle(sqs: Any) -> None:
     url = made(sqs, "orders.fifo")
     sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="1")
     (first,) = received(sqs, url, ReceiveRequestAttemptId="attempt")
@@ -279,7 +279,7 @@ def test_groups_keep_their_order_with_many_consumers(sqs: Any, serving: Serving)
 # --- queues ---
 
 
-def test_pages(either: Any) -> None:
+def test_paginators_list_every_queue(either: Any) -> None:
     dead = made(either, "dead")
     prefix = unique("page")
     policy = json.dumps({"deadLetterTargetArn": arn_of(dead), "maxReceiveCount": 2})
@@ -297,7 +297,7 @@ def test_pages(either: Any) -> None:
     assert sorted(found) == sorted(urls)
 
 
-def test_attributes_tags_and_permissions_of_a_queue(either: Any) -> None:
+def test_queue_attributes_tags_and_permissions_round_trip(either: Any) -> None:
     name = unique("orders.fifo")
     policy = json.dumps({"Version": "2012-10-17", "Statement": []})
     attributes = {
@@ -333,7 +333,7 @@ def test_attributes_tags_and_permissions_of_a_queue(either: Any) -> None:
         either.get_queue_url(QueueName=name)
 
 
-def test_dead_letters_and_their_way_back(either: Any) -> None:
+def test_dead_letters_are_moved_back_to_their_source(either: Any) -> None:
     dead = made(either, "dead.fifo")
     policy = json.dumps({"deadLetterTargetArn": arn_of(dead), "maxReceiveCount": 1})
     source = made(either, "orders.fifo", RedrivePolicy=policy, VisibilityTimeout="0")
@@ -357,7 +357,7 @@ def test_dead_letters_and_their_way_back(either: Any) -> None:
 # --- resources ---
 
 
-def test_resources(resource: Any) -> None:
+def test_boto3_resources_manage_queues_and_messages(resource: Any) -> None:
     name = unique("mails.fifo")
     queue = resource.create_queue(QueueName=name, Attributes={"FifoQueue": "true", "VisibilityTimeout": "45"})
     assert resource.get_queue_by_name(QueueName=name).url == queue.url
@@ -393,7 +393,7 @@ def refused(call: Any, **parameters: Any) -> ClientError:
     return caught.value
 
 
-def test_errors_have_their_classes_and_codes(either: Any) -> None:
+def test_errors_have_their_boto3_classes_and_codes(either: Any) -> None:
     url, fifo = made(either), made(either, "orders.fifo")
     prefix = "AWS.SimpleQueueService."
     entry = {"Id": "a", "MessageBody": "x"}
@@ -443,7 +443,7 @@ def test_errors_have_their_classes_and_codes(either: Any) -> None:
         assert error.response["Error"]["Type"] == "Sender", (action, error)
 
 
-def test_keys(serving: Serving, sqs: Any) -> None:
+def test_wrong_keys_and_missing_permissions_are_refused(serving: Serving, sqs: Any) -> None:
     name = unique("read")
     url = sqs.create_queue(QueueName=name)["QueueUrl"]
     sqs.send_message(QueueUrl=url, MessageBody="x")
@@ -466,7 +466,7 @@ def test_keys(serving: Serving, sqs: Any) -> None:
 # --- addresses ---
 
 
-def test_a_presigned_url(query: Any, serving: Serving) -> None:
+def test_a_presigned_url_sends_a_message(query: Any, serving: Serving) -> None:
     url = made(query)
     parameters = {"QueueUrl": url, "MessageBody": "by anybody & everybody"}
     signed = query.generate_presigned_url("send_message", Params=parameters, ExpiresIn=60, HttpMethod="GET")
@@ -480,7 +480,7 @@ def test_a_presigned_url(query: Any, serving: Serving) -> None:
             assert (refusal.status, b"<Code>SignatureDoesNotMatch</Code>" in refusal.read()) == (403, True)
 
 
-def test_a_presigned_url_made_of_json_lacks_the_action(serving: Serving, sqs: Any) -> None:
+def test_a_presigned_url_of_the_json_protocol_is_refused(serving: Serving, sqs: Any) -> None:
     url = made(sqs)
     parameters = {"QueueUrl": url, "MessageBody": "x"}
     signed = sqs.generate_presigned_url("send_message", Params=parameters, ExpiresIn=60, HttpMethod="GET")
@@ -491,7 +491,7 @@ def test_a_presigned_url_made_of_json_lacks_the_action(serving: Serving, sqs: An
     assert bodies(sqs, url) == []
 
 
-def test_it_may_be_reached_by_another_name_than_its_queues_have(serving: Serving) -> None:
+def test_the_endpoint_accepts_another_host_name_than_in_its_queue_urls(serving: Serving) -> None:
     by_name = client(serving, url=serving.local_url)
     url = made(by_name)
     assert url.startswith(serving.url)
@@ -500,7 +500,9 @@ def test_it_may_be_reached_by_another_name_than_its_queues_have(serving: Serving
     assert sorted(bodies(by_name, url)) == ["x", "y"]
 
 
-def test_the_settings_of_the_environment(serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boto3_is_configured_by_environment_variables(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in serving.environment(tmp_path).items():
         monkeypatch.setenv(name, value)
     sqs = boto3.Session().client("sqs")

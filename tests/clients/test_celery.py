@@ -110,7 +110,7 @@ def celery(request: pytest.FixtureRequest, serving: Serving, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("celery", ["tasks"], indirect=True)
-def test_each_task_is_run_once(celery: Celery) -> None:
+def test_each_celery_task_runs_once(celery: Celery) -> None:
     celery.run(
         "for number in range(20): step.delay('g', number)\n"
         "again.delay('rejected')\n"
@@ -130,7 +130,7 @@ GROUPS, LENGTH = 3, 8
 
 
 @pytest.mark.parametrize("celery", ["tasks.fifo"], indirect=True)
-def test_groups_keep_their_order_with_many_workers_one_of_which_dies(celery: Celery, serving: Serving) -> None:
+def test_groups_keep_their_order_when_one_of_many_workers_dies(celery: Celery, serving: Serving) -> None:
     celery.run(
         f"for number in range({LENGTH}):\n"
         f"    for group in range({GROUPS}):\n"
@@ -156,7 +156,7 @@ def test_groups_keep_their_order_with_many_workers_one_of_which_dies(celery: Cel
 
 
 @pytest.mark.parametrize("celery", ["tasks"], indirect=True)
-def test_a_worker_has_the_tasks_of_its_region(celery: Celery) -> None:
+def test_a_worker_receives_only_tasks_of_its_region(celery: Celery) -> None:
     celery.run("step.delay('here', 1)")
     celery.run("step.delay('there', 1)", TEST_REGION="eu-west-1")
     celery.start("--concurrency", "1", TEST_REGION="eu-west-1")

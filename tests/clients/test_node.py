@@ -37,9 +37,9 @@ def run(serving: Serving, folder: Path, program: str, sdk: str = "@aws-sdk/clien
 
 
 @pytest.mark.parametrize("sdk", ["@aws-sdk/client-sqs", "client-sqs-query"])
-def test_sdk(serving: Serving, node_folder: Path, sdk: str) -> None:
+def test_the_aws_sdk_for_javascript_works_with_the_endpoint(serving: Serving, node_folder: Path, sdk: str) -> None:
     run(serving, node_folder, "sdk.mjs", sdk)
 
 
-def test_sqs_consumer(serving: Serving, node_folder: Path) -> None:
+def test_the_sqs_consumer_package_works_with_the_endpoint(serving: Serving, node_folder: Path) -> None:
     run(serving, node_folder, "consumer.mjs")

@@ -70,7 +70,7 @@ def test_a_person_logs_in_with_a_token_and_out(guarded: Guarded) -> None:
     ]
 
 
-def test_a_session_ends_after_its_time() -> None:
+def test_a_session_expires() -> None:
     clock = Clock()
     access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY, clock.s)
     cookie = begun(access, request_of())
@@ -81,7 +81,7 @@ def test_a_session_ends_after_its_time() -> None:
     assert access.person(request_of(cookie=cookie)) is None
 
 
-def test_a_session_of_somebody_elses_choice_is_none() -> None:
+def test_login_does_not_accept_a_preset_session_cookie() -> None:
     access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY)
     chosen = f"{access.cookie}=chosen-by-eve"
     assert access.person(request_of(cookie=chosen)) is None
@@ -108,13 +108,13 @@ def test_consoles_of_one_host_do_not_share_a_cookie() -> None:
         (request_of(origin="http://console.example.org"), False),
     ],
 )
-def test_a_cookie_of_https_is_sent_over_https_alone(request_: Request, is_secure: bool) -> None:
+def test_the_session_cookie_is_secure_over_https(request_: Request, is_secure: bool) -> None:
     response = Response()
     ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY).log_in(request_, response, NOBODY)
     assert ("Secure" in response.headers["set-cookie"]) == is_secure
 
 
-def test_of_many_wrong_tokens_from_one_address_the_rest_are_not_looked_at() -> None:
+def test_too_many_wrong_tokens_from_one_address_get_429() -> None:
     clock = Clock()
     access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY, clock.s)
     right = f"Bearer {TOKENS[Role.ADMIN]}"
@@ -128,7 +128,7 @@ def test_of_many_wrong_tokens_from_one_address_the_rest_are_not_looked_at() -> N
     assert access.person(request_of(authorization=right)) is not None
 
 
-def test_wrong_tokens_are_in_the_log_and_then_slowed(guarded: Guarded) -> None:
+def test_wrong_tokens_are_logged_and_then_get_429(guarded: Guarded) -> None:
     for _ in range(MOST_FAILURES):
         answer = guarded.browser(None).get("/api/stuck", headers={"authorization": "Bearer guess"})
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -141,7 +141,7 @@ def test_wrong_tokens_are_in_the_log_and_then_slowed(guarded: Guarded) -> None:
     assert [each["event"] for each in lines] == ["refused a token from testclient"] * MOST_FAILURES
 
 
-def test_a_token_is_compared_in_the_same_time_whosever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_comparison_takes_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[Any, Any]] = []
     real = hmac.compare_digest
 
@@ -159,11 +159,11 @@ def test_a_token_is_compared_in_the_same_time_whosever_it_is(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("header", ["Basic dXNlcjp4", "Bearer", "Bearer ", "bearer  x y", "Digest x", ""])
-def test_another_authorization_is_nobody(guarded: Guarded, header: str) -> None:
+def test_an_invalid_authorization_header_gets_401(guarded: Guarded, header: str) -> None:
     assert guarded.browser(None).get("/api/stuck", headers={"authorization": header}).status_code == 401
 
 
-def test_a_token_in_the_address_is_nobody(guarded: Guarded) -> None:
+def test_a_token_in_the_url_gets_401(guarded: Guarded) -> None:
     for name in ("token", "secret", "access_token", "authorization"):
         answer = guarded.browser(None).get("/", params={name: TOKENS[Role.ADMIN]})
         assert answer.status_code == 401
@@ -178,7 +178,7 @@ def test_a_token_in_the_address_is_nobody(guarded: Guarded) -> None:
         {"x-real-ip": "10.0.0.9", "x-user": "eve", "x-role": "admin"},
     ],
 )
-def test_who_says_to_be_the_proxy_is_not_believed(shop: Shop, tmp_path: Path, headers: dict[str, str]) -> None:
+def test_proxy_headers_from_an_untrusted_address_get_401(shop: Shop, tmp_path: Path, headers: dict[str, str]) -> None:
     proxy = TrustedProxy(user_header="X-User", role_header="X-Role", addresses=["10.0.0.9"])
     app = console(shop.path, config=ConsoleConfig(proxy=proxy, actions_log=str(tmp_path / "a")))
     for address in ("127.0.0.1", "10.0.0.99", "::ffff:10.0.0.9"):
@@ -186,7 +186,7 @@ def test_who_says_to_be_the_proxy_is_not_believed(shop: Shop, tmp_path: Path, he
         assert browser.get("/api/stuck", headers=headers).status_code == 401
 
 
-def test_the_tokens_of_forms_are_of_one_session(guarded: Guarded) -> None:
+def test_a_form_token_of_another_session_is_refused(guarded: Guarded) -> None:
     viewer, operator = guarded.logged_in(Role.VIEWER), guarded.logged_in(Role.OPERATOR)
     ask = {"store": guarded.shop.store, "group": "eu-1", "action": "drop"}
     stolen = form_token(viewer.get("/").text)

@@ -30,7 +30,7 @@ def figures(shop: Shop) -> list[tuple[str, int]]:
     return [(each["queue"], each["messages"]) for each in database["queues"]]
 
 
-def test_without_the_log_no_action_is_done(shop: Shop, tmp_path: Path) -> None:
+def test_no_action_is_executed_if_the_actions_log_cannot_be_written(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "actions.jsonl").mkdir()
     before = figures(shop)
     fields = {
@@ -48,7 +48,7 @@ def test_without_the_log_no_action_is_done(shop: Shop, tmp_path: Path) -> None:
     assert figures(shop) == before
 
 
-def test_a_rotated_log_is_begun_again(shop: Shop, tmp_path: Path) -> None:
+def test_a_rotated_actions_log_is_recreated(shop: Shop, tmp_path: Path) -> None:
     shop.decide(group="eu-1", action="drop")
     (tmp_path / "actions.jsonl").rename(tmp_path / "actions.jsonl.1")
     shop.decide(group="eu-2", action="drop")
@@ -59,20 +59,20 @@ def test_a_rotated_log_is_begun_again(shop: Shop, tmp_path: Path) -> None:
     assert "eu-2" in shop.page("/actions")
 
 
-def test_an_action_that_fails_is_in_the_log(shop: Shop, tmp_path: Path) -> None:
+def test_a_failed_action_is_logged(shop: Shop, tmp_path: Path) -> None:
     shop.decide(group="none", action="drop")
     (_, failed) = lines(tmp_path / "actions.jsonl")
     assert (failed["event"], "has no group" in failed["error"]) == ("failed", True)
 
 
-def test_what_nobody_foresaw_is_in_the_log_too(tmp_path: Path) -> None:
+def test_an_unexpected_exception_is_logged(tmp_path: Path) -> None:
     log = ActionsLog(tmp_path / "log")
     with pytest.raises(ZeroDivisionError), log.action(ANN, "/x", {}):
         _ = 1 / 0
     assert lines(tmp_path / "log")[-1]["error"] == "ZeroDivisionError('division by zero')"
 
 
-def test_if_only_its_end_cannot_be_written_it_says_that_the_action_was_done(tmp_path: Path) -> None:
+def test_an_unwritable_log_end_raises_that_the_action_was_carried_out(tmp_path: Path) -> None:
     log = ActionsLog(tmp_path / "log")
     done: list[str] = []
     with pytest.raises(StoreError, match="the action was carried out"), log.action(ANN, "/x", {}):
@@ -80,7 +80,7 @@ def test_if_only_its_end_cannot_be_written_it_says_that_the_action_was_done(tmp_
     assert done
 
 
-def test_the_page_does_not_say_that_nothing_was_changed_if_only_the_end_is_not_logged(
+def test_the_page_says_that_an_action_was_done_if_only_its_log_end_failed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = actions_log._append
@@ -98,7 +98,7 @@ def test_the_page_does_not_say_that_nothing_was_changed_if_only_the_end_is_not_l
     assert "The action was not logged" in answer.text
 
 
-def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None:
+def test_a_log_line_truncated_by_a_full_disk_leaves_other_lines_readable(tmp_path: Path) -> None:
     log = ActionsLog(tmp_path / "log")
     log.note("/a", "ann", "one")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -115,7 +115,7 @@ def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\r\n{}", "\u2028", '"}', "\x00", "\ud800"])
-def test_a_field_is_one_line_whatever_is_in_it(tmp_path: Path, text: str) -> None:
+def test_any_field_value_is_logged_in_one_line_without_secrets(tmp_path: Path, text: str) -> None:
     log = ActionsLog(tmp_path / "log")
     with pytest.raises(InputError), log.action(ANN, "/x", {"why": text, "token": "secret", "secret": "secret"}):
         raise InputError(text)
@@ -125,7 +125,7 @@ def test_a_field_is_one_line_whatever_is_in_it(tmp_path: Path, text: str) -> Non
     assert len(log.latest()) == 2
 
 
-def test_two_processes_write_whole_lines(tmp_path: Path) -> None:
+def test_two_processes_write_whole_log_lines(tmp_path: Path) -> None:
     children = []
     for number in range(2):
         child = os.fork()

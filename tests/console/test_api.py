@@ -95,7 +95,9 @@ def _hinted(name: str, schema: dict[str, Any], hints: dict[str, list[str]], *, i
 @pytest.mark.soak
 @pytest.mark.thorough
 @pytest.mark.parametrize(("path", "method", "mode"), OPERATIONS)
-def test_answers_are_as_the_document_says(schema: Any, path: str, method: str, mode: GenerationMode) -> None:
+def test_api_responses_conform_to_the_openapi_document(
+    schema: Any, path: str, method: str, mode: GenerationMode
+) -> None:
     drawn = settings.default.max_examples if settings.default else 100
     if path == "/api/try":
         drawn //= 3  # each is a process
@@ -108,7 +110,7 @@ def test_answers_are_as_the_document_says(schema: Any, path: str, method: str, m
     check()
 
 
-def test_the_document_is_valid_and_names_every_status_of_a_refusal(schema: Any) -> None:
+def test_the_openapi_document_is_valid_and_lists_every_error_status(schema: Any) -> None:
     schema.validate()
     for path, item in openapi.document()["paths"].items():
         for method, operation in item.items():
@@ -118,7 +120,7 @@ def test_the_document_is_valid_and_names_every_status_of_a_refusal(schema: Any) 
     assert openapi.document(has_log_in=False)["security"] == []
 
 
-def test_each_document_is_as_its_schema_says(schema: Any, address: tuple[str, dict[str, list[str]]]) -> None:
+def test_each_api_response_conforms_to_its_schema(schema: Any, address: tuple[str, dict[str, list[str]]]) -> None:
     _, hints = address
     store, database = {"store": hints["store"][0]}, {"database": hints["database"][0]}
     decision = store | {"group": "eu-2", "action": "drop", "why": "a test"}

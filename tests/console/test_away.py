@@ -38,7 +38,7 @@ def groups(console: StartedConsole) -> int:
     return sum(len(each["groups"]) for each in stuck(console)["stores"])
 
 
-def test_a_file_that_is_removed_and_restored(shop: Shop, tmp_path: Path) -> None:
+def test_a_removed_database_file_is_reported_and_recovers(shop: Shop, tmp_path: Path) -> None:
     with started(shop.path) as console:
         page = Listener(console)
         assert groups(console) == 3
@@ -59,7 +59,7 @@ def test_a_file_that_is_removed_and_restored(shop: Shop, tmp_path: Path) -> None
         assert console.get("/group", store=shop.store, group="eu-1")[0] == 200
 
 
-def test_a_file_that_a_long_transaction_holds(shop: Shop) -> None:
+def test_a_file_locked_by_a_long_transaction_is_still_shown(shop: Shop) -> None:
     """It is read all the same."""
     with started(shop.path) as console, closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
         assert groups(console) == 3
@@ -72,7 +72,7 @@ def test_a_file_that_a_long_transaction_holds(shop: Shop) -> None:
         other.execute("rollback")
 
 
-def test_a_decision_that_cannot_be_recorded_is_not_and_says_so(shop: Shop) -> None:
+def test_a_decision_that_cannot_be_stored_gets_503_and_changes_nothing(shop: Shop) -> None:
     with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
         token = shop.token()
         other.execute("begin immediate")
@@ -85,7 +85,7 @@ def test_a_decision_that_cannot_be_recorded_is_not_and_says_so(shop: Shop) -> No
 
 
 @pytest.mark.spark
-def test_a_store_on_spark_whose_directory_is_missing(tmp_path: Path) -> None:
+def test_a_missing_spark_store_directory_is_reported(tmp_path: Path) -> None:
     golden = Path(__file__).parents[1] / "golden" / "files" / "spark.zip"
     with zipfile.ZipFile(golden) as packed:
         packed.extractall(tmp_path)
@@ -115,7 +115,7 @@ def server() -> Iterator[Any]:
 
 @pytest.mark.postgres
 @pytest.mark.slow
-def test_a_server_that_is_killed_hangs_and_comes_back(server: Any, shop: Shop) -> None:
+def test_a_killed_or_hanging_postgresql_server_is_reported_and_recovers(server: Any, shop: Shop) -> None:
     url = server.get_uri()
     with inturn.open(url) as db:
         payments = db.queue("payments")
@@ -156,7 +156,7 @@ def test_a_server_that_is_killed_hangs_and_comes_back(server: Any, shop: Shop) -
 
 
 @pytest.mark.postgres
-def test_a_read_that_takes_too_long_is_given_up(postgres_url: str) -> None:
+def test_a_postgresql_read_times_out(postgres_url: str) -> None:
     with inturn.open(postgres_url) as db:
         db.queue("payments")
     reader = open_reader(postgres_url, 0.5)
@@ -165,7 +165,7 @@ def test_a_read_that_takes_too_long_is_given_up(postgres_url: str) -> None:
     reader.close()
 
 
-def test_a_read_of_a_file_that_takes_too_long_is_given_up(shop: Shop) -> None:
+def test_a_sqlite_read_times_out(shop: Shop) -> None:
     endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n"
     reader = open_reader(shop.path, 0.5)
     with pytest.raises(StoreError, match=r"did not answer within 0\.5 s"):

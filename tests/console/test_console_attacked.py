@@ -11,7 +11,7 @@ from inturn.console import console
 SCRIPT = "<script>alert(1)</script>"
 
 
-def test_whatever_a_message_has_is_text(shop: Shop) -> None:
+def test_message_contents_are_escaped_on_every_page(shop: Shop) -> None:
     with inturn.open(shop.path) as db:
         db.queue("payments").send({"amount": -5, "note": f'"></textarea>{SCRIPT}'}, group=f"'\">{SCRIPT}", revision=1)
         inturn.work(LEDGER, db.queue("payments"), until="empty")
@@ -26,14 +26,14 @@ def test_whatever_a_message_has_is_text(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/group", "/preview", "/api/stuck", "/static/console.css"])
-def test_a_foreign_name_of_this_machine_gets_nothing(shop: Shop, path: str) -> None:
+def test_a_request_with_a_foreign_host_name_gets_400(shop: Shop, path: str) -> None:
     answer = shop.browser.get(path, headers={"host": "evil.example:9325"})
     assert answer.status_code == 400
     assert "eu-1" not in answer.text
 
 
 @pytest.mark.parametrize("path", ["/", "/group", "/preview", "/api/stuck", "/static/console.css", "/none"])
-def test_no_answer_may_be_framed_or_run_scripts(shop: Shop, path: str) -> None:
+def test_every_response_forbids_frames_and_inline_scripts(shop: Shop, path: str) -> None:
     headers = shop.browser.get(path).headers
     assert headers["x-frame-options"] == "DENY"
     policy = headers["content-security-policy"]
@@ -60,30 +60,30 @@ def test_a_form_of_another_site_is_refused(shop: Shop, headers: dict[str, str]) 
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "é"])
-def test_a_form_without_the_token_of_a_page_is_refused(shop: Shop, token: str) -> None:
+def test_a_form_without_a_valid_token_is_refused(shop: Shop, token: str) -> None:
     form = {"token": token, "store": shop.store, "group": "eu-1", "action": "drop"}
     assert shop.browser.post("/decide", data=form).status_code == 403
     with open_inspector(shop.store) as look:
         assert look.pending_decisions("eu-1") == []
 
 
-def test_a_token_is_of_one_console(shop: Shop) -> None:
+def test_a_form_token_of_another_console_is_refused(shop: Shop) -> None:
     with TestClient(console(shop.path), base_url="http://localhost") as other:
         form = {"token": shop.token(), "store": shop.store, "group": "eu-1", "action": "drop", "by": "ann"}
         assert other.post("/decide", data=form).status_code == 403
 
 
-def test_a_decision_is_never_made_by_a_link(shop: Shop) -> None:
+def test_a_get_request_never_records_a_decision(shop: Shop) -> None:
     shop.page("/preview", store=shop.store, group="eu-1", action="drop")
     with open_inspector(shop.store) as look:
         assert look.pending_decisions("eu-1") == []
 
 
-def test_a_form_has_a_greatest_size(shop: Shop) -> None:
+def test_a_form_over_the_size_limit_gets_413(shop: Shop) -> None:
     answer = shop.decide(group="eu-1", action="replace", content="x" * 3_000_000)
     assert answer.status_code == 413
 
 
-def test_only_named_stores_are_shown(shop: Shop) -> None:
+def test_a_store_not_named_at_the_start_gets_400(shop: Shop) -> None:
     for store in ("/etc/passwd", f"{shop.path}#other", "../shop.db#ledger", shop.path):
         assert shop.browser.get("/group", params={"store": store, "group": "eu-1"}).status_code == 400

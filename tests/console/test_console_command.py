@@ -18,7 +18,7 @@ pytestmark = pytest.mark.thorough
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_a_signal(shop: Shop, number: signal.Signals) -> None:
+def test_the_console_command_serves_until_a_signal(shop: Shop, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "inturn", "console", shop.path, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
         assert console.stdout is not None
@@ -33,13 +33,13 @@ def test_it_serves_until_a_signal(shop: Shop, number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "example.org"])  # noqa: S104 - refused
-def test_another_address_is_refused(shop: Shop, host: str) -> None:
+def test_without_login_only_loopback_addresses_are_allowed(shop: Shop, host: str) -> None:
     done = CliRunner().invoke(app, ["console", shop.path, "--host", host])
     assert done.exit_code == 1
     assert "has no log-in" in " ".join(done.stderr.split())
 
 
-def test_its_health_names_the_stores_and_its_log_is_like_all_others(shop: Shop, tmp_path: Path) -> None:
+def test_the_console_command_has_a_health_address_and_log_options(shop: Shop, tmp_path: Path) -> None:
     health = f"127.0.0.1:{free_port()}"
     (tmp_path / "console.toml").write_text(f'health = "{health}"\nlog_level = "error"\nlog_json = true')
     command = [sys.executable, "-m", "inturn", "console", shop.path, str(tmp_path), "--port", "0"]

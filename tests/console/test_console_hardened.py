@@ -78,7 +78,7 @@ def answers(shop: Shop, **fields: str) -> list[Any]:
         "/..;/actions",
     ],
 )
-def test_no_other_path_is_there_and_no_answer_leads_elsewhere(shop: Shop, path: str) -> None:
+def test_unknown_paths_get_404_and_no_redirect_leaves_the_console(shop: Shop, path: str) -> None:
     answer = shop.browser.get(f"{HOST}{path}", follow_redirects=False)
     assert answer.status_code in {307, 400, 404}, path
     if answer.status_code == 307:  # a slash too many
@@ -112,7 +112,7 @@ def test_no_other_path_is_there_and_no_answer_leads_elsewhere(shop: Shop, path: 
         "[::1]x",
     ],
 )
-def test_another_host_gets_nothing(shop: Shop, host: str) -> None:
+def test_an_unknown_host_header_gets_400(shop: Shop, host: str) -> None:
     answer = shop.browser.get("/", headers={"host": host})
     assert answer.status_code == 400
     assert "eu-1" not in answer.text
@@ -120,17 +120,17 @@ def test_another_host_gets_nothing(shop: Shop, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "LocalHost:1", "127.0.0.1", "[::1]", "[::1]:9325"])
-def test_its_own_hosts_get_an_answer(shop: Shop, host: str) -> None:
+def test_known_host_headers_get_200(shop: Shop, host: str) -> None:
     assert shop.browser.get("/", headers={"host": host}).status_code == 200
 
 
-def test_two_hosts_are_none(shop: Shop) -> None:
+def test_two_host_headers_get_400(shop: Shop) -> None:
     answer = shop.browser.get("/", headers=[("host", "localhost"), ("host", "evil.example")])
     assert answer.status_code == 400
 
 
 @pytest.mark.parametrize("host", ["", "a b", "x/y", "*x", "a:80", "me@x", "*.*"])
-def test_a_host_that_is_none_is_refused_at_the_start(host: str) -> None:
+def test_an_invalid_configured_host_is_refused_at_the_start(host: str) -> None:
     with pytest.raises(InputError, match="invalid host name"), inturn_client(host):
         pass
 
@@ -141,7 +141,7 @@ def inturn_client(host: str) -> Any:
     return TestClient(console("shop.db", hosts=[host]), base_url="http://x")
 
 
-def test_hosts_below_a_name_are_its_own(shop: Shop) -> None:
+def test_a_wildcard_host_matches_only_its_subdomains(shop: Shop) -> None:
     from starlette.testclient import TestClient
 
     with TestClient(console(shop.path, hosts=["*.example.org"]), base_url="http://a.example.org") as browser:
@@ -151,7 +151,7 @@ def test_hosts_below_a_name_are_its_own(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
-def test_a_name_is_text_wherever_it_stands(shop: Shop, name: str) -> None:
+def test_hostile_names_are_escaped_on_every_page(shop: Shop, name: str) -> None:
     with inturn.open(shop.path) as db:
         payments = db.queue("payments")
         known = True
@@ -201,7 +201,7 @@ def test_a_name_is_text_wherever_it_stands(shop: Shop, name: str) -> None:
         "SHOP.DB#LEDGER",
     ],
 )
-def test_a_store_that_the_console_was_not_given_is_never_opened(shop: Shop, title: str) -> None:
+def test_an_unknown_store_is_never_opened(shop: Shop, title: str) -> None:
     for path in ("/api/group", "/api/preview", "/api/decided", "/api/stuck"):
         fields = {"store": title, "group": "eu-1", "action": "drop", "first": "x"}
         wanted = {
@@ -222,7 +222,7 @@ def test_a_store_that_the_console_was_not_given_is_never_opened(shop: Shop, titl
     "first", ["../../../etc/passwd", "x/../../y", "\u0000", "9" * 400, "a.9", ".", "/", "a/000000"]
 )
 @pytest.mark.parametrize("count", ["1", "2", "1000"])
-def test_the_name_of_a_decision_is_no_path(shop: Shop, first: str, count: str) -> None:
+def test_a_decision_id_is_not_used_as_a_path(shop: Shop, first: str, count: str) -> None:
     answer = shop.browser.get(
         "/api/decided", params={"store": shop.store, "action": "drop", "first": first, "count": count}
     )
@@ -232,7 +232,7 @@ def test_the_name_of_a_decision_is_no_path(shop: Shop, first: str, count: str) -
 @pytest.mark.parametrize(
     "number", ["9" * 19, "-" + "9" * 19, "9" * 5000, "1e9", "0x10", "٣", "1_000", " 1", "+1", "NaN", "-0", "1.0"]
 )
-def test_a_number_is_one(shop: Shop, number: str) -> None:
+def test_invalid_number_parameters_are_refused(shop: Shop, number: str) -> None:
     for path, fields in (
         ("/queue", {"database": shop.path, "queue": "payments", "after": number}),
         ("/decided", {"store": shop.store, "action": "drop", "first": "x", "count": number}),
@@ -268,7 +268,7 @@ def test_a_number_is_one(shop: Shop, number: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/api/decide", "/api/queue/send"])
-def test_a_broken_body_is_told(shop: Shop, body: bytes, path: str) -> None:
+def test_a_malformed_json_body_gets_400(shop: Shop, body: bytes, path: str) -> None:
     answer = shop.browser.post(path, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400, answer.text
     assert set(answer.json()) == {"error"}
@@ -277,7 +277,7 @@ def test_a_broken_body_is_told(shop: Shop, body: bytes, path: str) -> None:
 @pytest.mark.parametrize(
     "content", ["[" * 100_000, "NaN", "Infinity", '"\\ud800"', '{"a": "\\udc00"}', "9" * 5000, "{", ""]
 )
-def test_json_in_a_field_is_told_if_it_is_none(shop: Shop, content: str) -> None:
+def test_malformed_json_in_a_field_gets_400(shop: Shop, content: str) -> None:
     for path, fields in (
         ("/api/decide", {"store": shop.store, "group": "eu-1", "action": "replace", "content": content}),
         ("/api/queue/send", {"database": shop.path, "queue": "payments", "body": content}),
@@ -287,7 +287,7 @@ def test_json_in_a_field_is_told_if_it_is_none(shop: Shop, content: str) -> None
 
 
 @pytest.mark.parametrize("form", ["a=1&" * 20_000, "%", "%ff%fe", "=&=&", "token=%ED%A0%80", "token", "&" * 100])
-def test_a_broken_form_is_told(shop: Shop, form: str) -> None:
+def test_a_malformed_form_gets_an_error(shop: Shop, form: str) -> None:
     answer = shop.browser.post("/decide", content=form, headers={"content-type": "application/x-www-form-urlencoded"})
     assert answer.status_code in {400, 403}
 
@@ -295,12 +295,12 @@ def test_a_broken_form_is_told(shop: Shop, form: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", ""]
 )
-def test_only_json_calls_the_api(shop: Shop, kind: str) -> None:
+def test_an_api_request_with_another_content_type_gets_415(shop: Shop, kind: str) -> None:
     asked = json.dumps({"store": shop.store, "group": "eu-1", "action": "drop"})
     assert shop.browser.post("/api/decide", content=asked, headers={"content-type": kind}).status_code == 415
 
 
-def test_a_body_that_comes_too_slowly_or_not_at_all_is_given_up() -> None:
+def test_a_slow_body_gets_408_and_an_aborted_one_400() -> None:
     async def never() -> dict[str, Any]:
         await asyncio.sleep(3600)
         return {}
@@ -315,7 +315,7 @@ def test_a_body_that_comes_too_slowly_or_not_at_all_is_given_up() -> None:
         assert refused.value.status == status
 
 
-def test_the_body_of_who_is_unknown_is_not_read(shop: Shop, tmp_path: Path) -> None:
+def test_the_body_of_an_unauthenticated_request_is_not_read(shop: Shop, tmp_path: Path) -> None:
     app = Guarded(shop, tmp_path).app
     sent: list[Any] = []
 
@@ -335,7 +335,7 @@ def test_the_body_of_who_is_unknown_is_not_read(shop: Shop, tmp_path: Path) -> N
     assert [each["status"] for each in sent if "status" in each] == [401] * 4
 
 
-def test_what_nobody_foresaw_is_told_without_a_word_of_it(
+def test_an_unexpected_exception_gets_500_without_its_text(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from inturn.console import app
@@ -351,7 +351,7 @@ def test_what_nobody_foresaw_is_told_without_a_word_of_it(
     assert "a secret of the program" in caplog.text, "the log says it"
 
 
-def test_every_answer_has_all_headers(shop: Shop, tmp_path: Path) -> None:
+def test_every_response_has_the_security_headers(shop: Shop, tmp_path: Path) -> None:
     guarded = Guarded(shop, tmp_path)
     tried: list[Any] = []
     for role in (None, Role.VIEWER, Role.ADMIN):
@@ -374,7 +374,7 @@ def test_every_answer_has_all_headers(shop: Shop, tmp_path: Path) -> None:
         assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_web_socket_is_not_accepted(shop: Shop) -> None:
+def test_a_websocket_is_refused(shop: Shop) -> None:
     from starlette.websockets import WebSocketDisconnect
 
     with pytest.raises(WebSocketDisconnect), shop.browser.websocket_connect("/live"):

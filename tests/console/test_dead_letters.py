@@ -35,14 +35,14 @@ def dead_letter_counts(shop: Shop, **fields: str) -> dict[str, Any]:
     return {each["note"]: each["messages"] for each in queue["reasons"]}
 
 
-def test_they_are_summed_up_by_why(letters: Shop) -> None:
+def test_dead_letters_are_counted_by_reason(letters: Shop) -> None:
     assert dead_letter_counts(letters) == {"TimeoutError: no answer": 4, "ValueError: s4": 1}
     assert dead_letter_counts(letters, group="eu-*") == {"TimeoutError: no answer": 2}
     assert dead_letter_counts(letters, error="Value*", queue="failed") == {"ValueError: s4": 1}
     assert letters.browser.get("/api/dead", params={"queue": "letters"}).json()["queues"] == []
 
 
-def test_the_chosen_ones_go_back_to_their_old_place(letters: Shop) -> None:
+def test_selected_dead_letters_are_redriven_to_their_old_place(letters: Shop) -> None:
     form = {"database": letters.path, "queue": "failed", "group": "eu-*", "error": "Timeout*"}
     answer = letters.browser.post("/dead/redrive", data={"token": letters.token(), **form})
     assert answer.status_code == 200
@@ -53,7 +53,7 @@ def test_the_chosen_ones_go_back_to_their_old_place(letters: Shop) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dead/redrive", "/queue/redrive"])
-def test_those_that_came_after_the_page_was_made_stay(letters: Shop, path: str) -> None:
+def test_redrive_leaves_dead_letters_newer_than_the_page(letters: Shop, path: str) -> None:
     page = (
         letters.page("/dead")
         if path.startswith("/dead")
@@ -68,7 +68,7 @@ def test_those_that_came_after_the_page_was_made_stay(letters: Shop, path: str) 
     assert dead_letter_counts(letters) == {"TimeoutError: later": 1}
 
 
-def test_a_search_within_contents_finds_each_kind(letters: Shop) -> None:
+def test_a_content_search_finds_every_kind_of_message(letters: Shop) -> None:
     with inturn.open(letters.path) as db:
         payments = db.queue("payments")
         payments.send({"amount": 9, "note": "a needle"}, group="us-2", revision=2)
@@ -87,7 +87,7 @@ def test_a_search_within_contents_finds_each_kind(letters: Shop) -> None:
     assert letters.browser.get("/api/search", params={"q": "s5"}).json()["messages"] == []
 
 
-def test_a_viewer_searches_and_sees_no_masked_contents(letters: Shop, tmp_path: Path) -> None:
+def test_a_viewer_cannot_search_or_see_masked_contents(letters: Shop, tmp_path: Path) -> None:
     people = [Account(name="vera", role=Role.VIEWER, token="v" * 20)]
     config = ConsoleConfig(people=people, mask=["secret"], actions_log=str(tmp_path / "log"))
     with TestClient(
@@ -104,7 +104,7 @@ def test_a_viewer_searches_and_sees_no_masked_contents(letters: Shop, tmp_path: 
         assert "kind.amount" not in page, "the form would show what is masked"
 
 
-def test_rates_are_what_came_and_went_between_two_looks() -> None:
+def test_queue_rates_are_computed_between_two_reads() -> None:
     rates = QueueRates()
     assert rates.add("db", "q", 0.0, last=100, messages=10) == []
     assert rates.add("db", "q", 0.5, last=101, messages=10) == [], "a look right after the last adds nothing"

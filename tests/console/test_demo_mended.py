@@ -29,7 +29,7 @@ def ended(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tup
     return parked.group(1), shlex.split(said[-1])
 
 
-def test_the_aircraft_is_found_mended_and_goes_on_in_both_stores(
+def test_the_parked_aircraft_of_the_demo_is_corrected_in_both_stores(
     ended: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tail, (program, command, *rest) = ended

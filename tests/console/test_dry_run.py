@@ -82,7 +82,7 @@ def request(at: str, module: str, amount: int = 5, group: str = "eu-2", names: s
     )
 
 
-def test_it_shows_the_state_and_the_outputs_that_would_come(shop: Shop, module: str) -> None:
+def test_a_dry_run_shows_state_and_outputs_and_writes_nothing(shop: Shop, module: str) -> None:
     with open_inspector(shop.store) as look:
         before = look.group("eu-2")
     found = dry_run(request(shop.store, module))
@@ -106,7 +106,7 @@ def test_it_shows_the_state_and_the_outputs_that_would_come(shop: Shop, module: 
         (1009, "MemoryError"),
     ],
 )
-def test_the_handler_cannot_act_on_the_world(
+def test_a_dry_run_handler_cannot_reach_network_programs_or_secrets(
     shop: Shop, module: str, amount: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("A_SECRET", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY"):
@@ -116,7 +116,7 @@ def test_the_handler_cannot_act_on_the_world(
     assert told in found.sample[0]["error"]
 
 
-def test_the_kernel_takes_the_network_away_too(shop: Shop, module: str) -> None:
+def test_a_dry_run_has_no_network_in_the_kernel_namespace(shop: Shop, module: str) -> None:
     """A connection that Python does not see, to a server that is there."""
     unshare = shutil.which("unshare") or pytest.skip("there is no unshare, which tells whether the kernel does it")
     if subprocess.run(
@@ -131,17 +131,17 @@ def test_the_kernel_takes_the_network_away_too(shop: Shop, module: str) -> None:
 
 
 @pytest.mark.parametrize(("amount", "told"), [(1003, "took longer than 2 s"), (1004, "ended with code 7")])
-def test_a_handler_that_does_not_return_is_told(shop: Shop, module: str, amount: int, told: str) -> None:
+def test_a_dry_run_handler_that_hangs_or_exits_is_reported(shop: Shop, module: str, amount: int, told: str) -> None:
     assert told in dry_run(request(shop.store, module, amount), timeout_s=2).error
 
 
-def test_a_definition_that_does_not_fit_is_told(shop: Shop, module: str) -> None:
+def test_a_dry_run_with_a_wrong_pipeline_definition_is_reported(shop: Shop, module: str) -> None:
     assert "'other'" in dry_run(request(shop.store, module, names="other")).error
     assert "no pipeline 'none'" in dry_run(request(shop.store, module, names="none")).error
 
 
 @pytest.mark.postgres
-def test_it_is_the_same_over_postgresql(postgres_url: str, module: str) -> None:
+def test_a_dry_run_works_over_postgresql(postgres_url: str, module: str) -> None:
     with inturn.open(postgres_url) as db:
         payments = db.queue("payments")
         payments.send({"amount": 7}, group="a", revision=1)
@@ -154,7 +154,7 @@ def test_it_is_the_same_over_postgresql(postgres_url: str, module: str) -> None:
     assert "may not" in found.sample[0]["error"], "the store's connection is there, and no other"
 
 
-def test_a_page_shows_the_differences_and_decides(shop: Shop, module: str, tmp_path: Path) -> None:
+def test_the_dry_run_page_shows_differences_and_records_the_decision(shop: Shop, module: str, tmp_path: Path) -> None:
     config = ConsoleConfig(actions_log=str(tmp_path / "actions"))
     app = console(shop.path, by="ann", pipelines=[f"{module}:ledger"], config=config)
     with TestClient(app, base_url=HOST) as browser:
@@ -176,13 +176,13 @@ def test_a_page_shows_the_differences_and_decides(shop: Shop, module: str, tmp_p
         assert look.pending_decisions("eu-1") == []
 
 
-def test_without_a_pipeline_nothing_is_run(shop: Shop) -> None:
+def test_a_dry_run_without_pipelines_gets_400(shop: Shop) -> None:
     answer = shop.browser.post("/api/try", json={"store": shop.store, "group": "eu-1", "action": "resume"})
     assert (answer.status_code, "--pipeline" in answer.json()["error"]) == (400, True)
     assert "try resume" not in shop.page("/group", store=shop.store, group="eu-1")
 
 
-def test_a_request_cannot_name_code(shop: Shop, module: str) -> None:
+def test_a_dry_run_request_cannot_name_code(shop: Shop, module: str) -> None:
     asked = {"store": shop.store, "group": "eu-1", "action": "resume", "definitions": f"{module}:ledger"}
     answer = shop.browser.post("/api/try", json=asked)
     assert (answer.status_code, answer.json()["error"][:24]) == (400, "no field 'definitions'; ")
@@ -190,7 +190,7 @@ def test_a_request_cannot_name_code(shop: Shop, module: str) -> None:
     assert (answer.status_code, "start the console with --pipeline" in answer.text) == (400, True)
 
 
-def test_differences_are_field_by_field() -> None:
+def test_state_differences_are_listed_by_field() -> None:
     old = {"a": 1, "b": {"c": [1], "d": "x"}, "e": 1}
     new = {"a": 1, "b": {"c": [2], "d": "x"}, "f": True}
     assert [astuple(each) for each in differences(old, new)] == [

@@ -17,7 +17,7 @@ from waiting import DEADLINE_S, until
 
 
 @pytest.mark.thorough
-def test_many_pages_listen_and_ask_at_once(shop: Shop) -> None:
+def test_twenty_listening_pages_and_four_browsers_are_served_at_once(shop: Shop) -> None:
     """Twenty pages listen, four browsers ask, and a worker goes on, all at once."""
     with started(shop.path) as console:
         pages = [Listener(console) for _ in range(20)]
@@ -43,7 +43,7 @@ def test_many_pages_listen_and_ask_at_once(shop: Shop) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_open_pages_end_in_order_when_it_stops(shop: Shop, number: signal.Signals) -> None:
+def test_a_stop_ends_listening_pages_without_errors(shop: Shop, number: signal.Signals) -> None:
     with started(shop.path) as console:
         pages = [Listener(console) for _ in range(5)]
         began = time.monotonic()
@@ -54,13 +54,13 @@ def test_open_pages_end_in_order_when_it_stops(shop: Shop, number: signal.Signal
         assert all(page.is_over.wait(DEADLINE_S) for page in pages)
 
 
-def test_there_are_so_many_listeners_and_no_more(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listeners_over_the_limit_get_503(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONSOLE_LISTENERS", 0)
     answer = shop.browser.get("/live")
     assert (answer.status_code, "(the maximum); reload" in answer.json()["error"]) == (503, True)
 
 
-def test_nobody_looks_while_nobody_listens(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_are_not_polled_without_listeners(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inturn.console.live.POLL_S", 0.01)
     looks: list[str] = []
     now = ChangeMarker.current
@@ -99,7 +99,7 @@ def test_nobody_looks_while_nobody_listens(shop: Shop, monkeypatch: pytest.Monke
     asyncio.run(listen())
 
 
-def test_a_mark_changes_with_the_store_and_is_empty_while_it_is_away(shop: Shop, tmp_path: Path) -> None:
+def test_a_store_mark_changes_with_the_store_and_is_empty_while_unavailable(shop: Shop, tmp_path: Path) -> None:
     mark = ChangeMarker(shop.store)
     first = mark.current()
     assert first
@@ -112,7 +112,7 @@ def test_a_mark_changes_with_the_store_and_is_empty_while_it_is_away(shop: Shop,
 
 
 @pytest.mark.postgres
-def test_a_mark_of_a_server_keeps_one_connection(postgres_url: str) -> None:
+def test_a_store_mark_uses_one_postgresql_connection(postgres_url: str) -> None:
     mark = ChangeMarker(postgres_url)
     with inturn.open(postgres_url) as db:
         db.queue("payments").send(1)

@@ -81,14 +81,14 @@ def hidden(value: Any, rules: list[str], path: tuple[str, ...] = ()) -> set[str]
 
 @pytest.mark.soak
 @given(payload=payloads(), rules=st.lists(RULES, min_size=1, max_size=3))
-def test_no_leaf_that_a_rule_hides_is_left(payload: Any, rules: list[str]) -> None:
+def test_mask_rules_remove_every_matching_value(payload: Any, rules: list[str]) -> None:
     secret = hidden(payload, rules)
     left = json.dumps(MaskRules(rules).payload(payload), ensure_ascii=False)
     assert not [each for each in secret if each in left]
 
 
 @given(payload=payloads())
-def test_what_no_rule_hides_stays_as_it_is(payload: Any) -> None:
+def test_mask_rules_keep_every_other_value(payload: Any) -> None:
     def is_whole(value: Any) -> bool:
         if isinstance(value, dict | list):
             return all(map(is_whole, value.values() if isinstance(value, dict) else value))
@@ -105,12 +105,12 @@ def test_what_no_rule_hides_stays_as_it_is(payload: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["4111", "x{", 4111, 4.5, b"4111", '{"card": 4111', "[4111", '"4111"', "[" * 100_000])
-def test_what_has_no_fields_is_hidden_as_a_whole(value: Any) -> None:
+def test_a_payload_without_fields_is_masked_as_a_whole(value: Any) -> None:
     assert "4111" not in json.dumps(MaskRules(["card"]).payload(value))
     assert MaskRules(["card"]).payload({"card": value}) == {"card": HIDDEN}
 
 
-def test_rows_that_quote_messages_are_masked_whoever_shows_them() -> None:
+def test_rows_that_quote_messages_are_masked() -> None:
     at, card = dt.datetime.now(dt.UTC), {"card": {"number": "4111"}}
     rows = [
         FormField("card", "json", json.dumps(card["card"]), "JSON", ['"4111"']),
@@ -130,7 +130,7 @@ def test_rows_that_quote_messages_are_masked_whoever_shows_them() -> None:
         assert "4111" not in json.dumps(to_json_value(MaskRules(["card"]).apply({"rows": [row]}))), row
 
 
-def test_a_value_of_an_unknown_type_is_never_shown() -> None:
+def test_masking_a_value_of_an_unknown_type_raises_type_error() -> None:
     class Leaky:
         pass
 
@@ -143,7 +143,9 @@ def test_a_value_of_an_unknown_type_is_never_shown() -> None:
 @pytest.mark.thorough
 @settings(max_examples=5, suppress_health_check=list(HealthCheck))
 @given(payload=payloads(), rule=RULES)
-def test_a_viewer_gets_it_by_no_route(payload: Any, rule: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_no_route_shows_a_masked_value_to_a_viewer(
+    payload: Any, rule: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("masked")
     shop = Shop(folder)
     shop.send(*AMOUNTS)
@@ -163,7 +165,7 @@ def test_a_viewer_gets_it_by_no_route(payload: Any, rule: str, tmp_path_factory:
     assert all(each in shown for each in secret), "an operator sees them"
 
 
-def test_a_viewer_is_told_of_a_fault_without_what_it_quotes(shop: Shop, tmp_path: Path) -> None:
+def test_error_pages_show_no_masked_value_to_a_viewer(shop: Shop, tmp_path: Path) -> None:
     guarded = Guarded(shop, tmp_path)
     Path(shop.path).write_bytes(b"4111-1111-1111-1111" * 1000)
     for path in ("/", "/api/stuck", "/api/group", "/group", "/queues"):
@@ -174,7 +176,7 @@ def test_a_viewer_is_told_of_a_fault_without_what_it_quotes(shop: Shop, tmp_path
         assert answer.status_code in {200, 400, 503}
 
 
-def test_without_rules_viewers_see_what_operators_see(shop: Shop, tmp_path: Path) -> None:
+def test_without_mask_rules_viewers_see_contents(shop: Shop, tmp_path: Path) -> None:
     guarded = Guarded(shop, tmp_path)
     config = ConsoleConfig(people=guarded.config.people, actions_log=str(tmp_path / "log"))
     app = console(shop.path, config=config)

@@ -71,7 +71,7 @@ def fields_of(message: type | None) -> dict[str, Any]:
     return {each.name: each for each in field_types(pipeline)}
 
 
-def test_each_type_has_its_kind() -> None:
+def test_each_field_type_has_its_input_kind() -> None:
     found = fields_of(AsDataclass)
     kinds = {name: (each.kind, each.takes_none, each.is_needed) for name, each in found.items()}
     assert kinds == {
@@ -94,12 +94,12 @@ def test_each_type_has_its_kind() -> None:
 
 
 @pytest.mark.parametrize("message", [AsStruct, AsModel])
-def test_all_kinds_of_record_are_described(message: type) -> None:
+def test_fields_of_every_record_type_are_described(message: type) -> None:
     kinds = {name: each.kind for name, each in fields_of(message).items()}
     assert kinds == {"account": "text", "revision": "integer", "amount": "number", "note": "text"}
 
 
-def test_plain_dicts_have_the_inputs_of_their_values() -> None:
+def test_fields_of_plain_dicts_have_inputs_by_value() -> None:
     content = {"account": "a", "revision": 1, "amount": 1.5, "ok": True, "note": None, "text": "x\ny", "list": [1]}
     kinds = {each.name: each.kind for each in form(content, list(fields_of(None).values()))}
     assert kinds == {
@@ -113,7 +113,7 @@ def test_plain_dicts_have_the_inputs_of_their_values() -> None:
     }
 
 
-def test_a_value_that_is_not_of_the_type_can_be_mended() -> None:
+def test_a_value_of_the_wrong_type_has_a_text_input() -> None:
     content = {"account": "a", "revision": 1, "amount": "12,5", "colour": "green"}
     found = {each.name: each for each in form(content, list(fields_of(AsDataclass).values()))}
     assert (found["amount"].kind, found["amount"].text) == ("text", "12,5")
@@ -132,7 +132,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=5), JSON, max_size=5))
-def test_a_form_that_is_sent_as_it_is_changes_nothing(content: dict[str, Any]) -> None:
+def test_submitting_an_unchanged_form_changes_nothing(content: dict[str, Any]) -> None:
     posted: dict[str, str] = {}
     for each in form(content, []):
         posted |= {f"kind.{each.name}": each.kind, f"field.{each.name}": each.text}
@@ -155,17 +155,17 @@ def test_a_form_that_is_sent_as_it_is_changes_nothing(content: dict[str, Any]) -
         ("json", "[" * 100_000, "JSON: "),
     ],
 )
-def test_a_value_of_another_kind_is_refused_by_name(kind: str, text: str, told: str) -> None:
+def test_an_invalid_field_value_is_refused_by_field_name(kind: str, text: str, told: str) -> None:
     with pytest.raises(InputError, match=rf"the field 'x' is .*, which is not {told}"):
         edited({"kind.x": kind, "field.x": text})
 
 
-def test_a_text_that_utf_8_cannot_hold_is_refused_by_name() -> None:
+def test_an_unpaired_surrogate_is_refused_by_field_name() -> None:
     with pytest.raises(InputError, match=r"the field 'x' is .* has an unpaired surrogate at a\[0\]"):
         edited({"kind.x": "json", "field.x": r'{"a": ["\ud800"]}'})
 
 
-def test_an_absent_field_stays_absent_unless_something_is_written() -> None:
+def test_an_absent_field_stays_absent_if_left_empty() -> None:
     assert edited({"kind.x": "text", "field.x": "", "absent.x": "1"}) == {}
     assert edited({"kind.x": "text", "field.x": "a", "absent.x": "1"}) == {"x": "a"}
     assert edited({"kind.x": "text", "field.x": "a", "none.x": "1"}) == {"x": None}
@@ -185,7 +185,7 @@ ledger = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("n
 """
 
 
-def test_types_are_described_by_a_process_and_again_when_the_file_changes(tmp_path: Path) -> None:
+def test_message_types_are_read_again_when_the_file_changes(tmp_path: Path) -> None:
     path, forms = tmp_path / "a_ledger.py", MessageForms()
     path.write_text(DEFINITION.replace("TYPE", "float"))
     places = (f"{path}:ledger",)
@@ -198,14 +198,14 @@ def test_types_are_described_by_a_process_and_again_when_the_file_changes(tmp_pa
     assert forms.types((), "ledger") == []
 
 
-def test_choices_are_json() -> None:
+def test_choice_options_are_json() -> None:
     content = {"account": "a", "revision": 1, "kind": 2}
     found = next(each for each in form(content, list(fields_of(AsDataclass).values())) if each.name == "kind")
     assert [json.loads(each) for each in found.choices] == ["a", 2]
     assert found.text == "2"
 
 
-def test_times_of_a_store_on_spark_are_texts_in_the_form() -> None:
+def test_timestamps_of_a_spark_store_are_text_fields() -> None:
     at = dt.datetime(2013, 1, 4, 10, 5, tzinfo=dt.UTC)
     (field,) = form({"at": at}, [])
     assert (field.kind, field.text) == ("text", "2013-01-04T10:05:00Z")

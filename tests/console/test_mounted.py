@@ -65,7 +65,7 @@ urlpatterns: list[Any] = []
 
 
 @pytest.mark.parametrize("mounted", [in_fastapi, in_django, by_hand])
-def test_it_is_used_below_a_path(shop: Shop, tmp_path: Path, mounted: Any) -> None:
+def test_the_console_works_mounted_below_a_path(shop: Shop, tmp_path: Path, mounted: Any) -> None:
     browser = TestClient(mounted(guarded(shop, tmp_path)), base_url=HOST, follow_redirects=False)
     assert browser.get("/").json() == {"own": True}, "the application's own routes are there still"
     page = browser.get("/inturn/")
@@ -89,7 +89,7 @@ def test_it_is_used_below_a_path(shop: Shop, tmp_path: Path, mounted: Any) -> No
     assert browser.get("/inturn/").status_code == 401
 
 
-def test_a_server_may_tell_the_path(shop: Shop) -> None:
+def test_the_console_uses_the_root_path_of_the_server(shop: Shop) -> None:
     with TestClient(console(shop.path), base_url=HOST, root_path="/ops") as browser:
         page = browser.get("/ops/").text
         assert 'href="/ops/group?' in page
@@ -105,19 +105,19 @@ def database(shop: Shop, request: pytest.FixtureRequest) -> Iterator[Database]:
     db.close()
 
 
-def test_it_takes_a_database_of_the_callers(shop: Shop, database: Database) -> None:
+def test_console_accepts_an_open_database(shop: Shop, database: Database) -> None:
     with TestClient(console(database, by="ann"), base_url=HOST) as browser:
         assert "eu-1" in browser.get("/").text
         assert browser.get("/api/queues").json()["databases"][0]["title"] == shop.path
 
 
-def test_it_takes_a_path(shop: Shop) -> None:
+def test_console_accepts_a_path(shop: Shop) -> None:
     with TestClient(console(Path(shop.path)), base_url=HOST) as browser:
         assert "eu-1" in browser.get("/").text
 
 
 @pytest.mark.postgres
-def test_it_takes_a_database_on_a_server(postgres_url: str) -> None:
+def test_console_accepts_an_open_postgresql_database(postgres_url: str) -> None:
     with inturn.open(postgres_url) as db:
         db.queue("payments").send(1)
         with TestClient(console(db), base_url=HOST) as browser:
@@ -125,18 +125,18 @@ def test_it_takes_a_database_on_a_server(postgres_url: str) -> None:
             assert (found["title"], found["queues"][0]["queue"]) == (db.name, "payments")
 
 
-def test_a_database_in_memory_has_no_address() -> None:
+def test_console_refuses_a_database_in_memory() -> None:
     with inturn.open(":memory:") as db, pytest.raises(InputError, match="database in memory"):
         console(db)
 
 
-def test_decisions_are_taken_with_pipelines_alone(shop: Shop) -> None:
+def test_applying_decisions_requires_pipelines(shop: Shop) -> None:
     with pytest.raises(InputError, match="pipelines is empty"):
         console(shop.path, apply_decisions=True)
 
 
 @pytest.mark.thorough
-def test_it_takes_decisions_if_it_is_told_to(shop: Shop, tmp_path: Path) -> None:
+def test_the_console_applies_decisions_if_configured(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "other_ledger.py").write_text(_HANDLERS)
     places = [f"{tmp_path}/other_ledger.py:{name}" for name in ("other", "ledger")]
     config = ConsoleConfig(actions_log=str(tmp_path / "log"))

@@ -17,7 +17,7 @@ from inturn.console import console, pages
 from inturn.core.errors import InputError
 
 
-def test_the_first_page_sums_up_what_is_stuck_and_why(shop: Shop) -> None:
+def test_the_first_page_lists_stuck_groups_by_reason(shop: Shop) -> None:
     found = shop.browser.get("/api/stuck").json()["stores"][0]
     reasons = [(each["status"], each["error"], each["groups"], each["held"]) for each in found["reasons"]]
     assert reasons == [("failed", "ValueError: amount -5 is below zero", 2, 4), ("waiting", "", 1, 1)]
@@ -27,13 +27,13 @@ def test_the_first_page_sums_up_what_is_stuck_and_why(shop: Shop) -> None:
     assert "us-2" not in page, "a group that goes on is not stuck"
 
 
-def test_the_first_page_is_filtered_by_the_patterns_of_the_command_line(shop: Shop) -> None:
+def test_the_first_page_filters_by_group_and_error_patterns(shop: Shop) -> None:
     found = shop.browser.get("/api/stuck", params={"group": "eu-*", "error": "ValueError*"}).json()["stores"][0]
     assert {each["group"] for each in found["groups"]} == {"eu-1", "eu-2"}
     assert "No group matches" in shop.page("/", group="none-*")
 
 
-def test_a_group_says_what_explain_says(shop: Shop) -> None:
+def test_the_group_page_shows_the_text_of_explain(shop: Shop) -> None:
     page = shop.page("/group", store=shop.store, group="eu-1")
     with open_inspector(shop.store) as look:
         said = look.explain("eu-1").split("\n")[0].partition("since")[0]
@@ -45,7 +45,7 @@ def test_a_group_says_what_explain_says(shop: Shop) -> None:
     assert kinds == ["applied", "failed", "held", "missing", "held"]
 
 
-def test_a_failing_message_is_mended_and_the_group_goes_on(shop: Shop) -> None:
+def test_replacing_a_failing_message_resumes_the_group(shop: Shop) -> None:
     answer = shop.decide(group="eu-1", action="replace", content='{"amount": 5}', why="the sign was wrong")
     assert "recorded" in answer.text
     assert "The decision is not applied yet" in shop.page("/group", store=shop.store, group="eu-1")
@@ -55,7 +55,7 @@ def test_a_failing_message_is_mended_and_the_group_goes_on(shop: Shop) -> None:
     assert "carried out" in shop.browser.get(answer.url).text
 
 
-def test_one_decision_is_about_all_groups_with_an_error(shop: Shop) -> None:
+def test_a_bulk_decision_applies_to_all_groups_with_an_error(shop: Shop) -> None:
     page = shop.page("/preview", store=shop.store, action="drop", error="ValueError*")
     assert "Drop 2 groups?" in page
     answer = shop.decide(action="drop", error="ValueError*")
@@ -71,7 +71,7 @@ def test_one_decision_is_about_all_groups_with_an_error(shop: Shop) -> None:
         }
 
 
-def test_who_decides_second_is_told(shop: Shop) -> None:
+def test_a_second_decision_on_a_message_is_reported_as_not_applied(shop: Shop) -> None:
     first = shop.decide(group="eu-2", action="drop", by="ann")
     second = shop.decide(group="eu-2", action="replace", content='{"amount": 1}', by="bob")
     shop.send()
@@ -85,7 +85,7 @@ def seen(shop: Shop, name: str, **fields: str) -> str:
     return str(found)
 
 
-def test_a_decision_is_about_the_message_that_the_page_has_shown(shop: Shop) -> None:
+def test_a_decision_gets_409_if_another_message_fails_since(shop: Shop) -> None:
     shop.send(("eu-2", 2, -6))
     shown = seen(shop, "group", group="eu-2")
     assert shop.decide(group="eu-2", action="drop", by="bob", seen=shown).status_code == 200
@@ -101,7 +101,7 @@ def test_a_decision_is_about_the_message_that_the_page_has_shown(shop: Shop) -> 
     assert shop.decide(group="eu-2", action="drop", seen=seen(shop, "group", group="eu-2")).status_code == 200
 
 
-def test_a_decision_is_about_the_content_that_the_page_has_shown(shop: Shop) -> None:
+def test_a_decision_gets_409_if_the_content_was_replaced_since(shop: Shop) -> None:
     shown = seen(shop, "group", group="eu-2")
     shop.decide(group="eu-2", action="replace", content='{"amount": -8}', by="bob", seen=shown)
     shop.send()
@@ -110,7 +110,7 @@ def test_a_decision_is_about_the_content_that_the_page_has_shown(shop: Shop) -> 
         assert look.held("eu-2")[0].content["amount"] == -8
 
 
-def test_a_replacement_that_is_not_taken_yet_is_not_decided_about_unseen(shop: Shop) -> None:
+def test_a_decision_after_an_unapplied_replacement_does_not_apply(shop: Shop) -> None:
     shown = seen(shop, "group", group="eu-2")
     shop.decide(group="eu-2", action="replace", content='{"amount": -8}', by="bob", seen=shown)
     answer = shop.decide(group="eu-2", action="drop", by="ann", seen=shown)
@@ -121,7 +121,7 @@ def test_a_replacement_that_is_not_taken_yet_is_not_decided_about_unseen(shop: S
         assert look.held("eu-2")[0].content["amount"] == -8
 
 
-def test_a_refusal_for_another_reason_is_not_that_others_were_faster(shop: Shop) -> None:
+def test_an_invalid_decision_gets_400_rather_than_409(shop: Shop) -> None:
     shown = seen(shop, "group", group="eu-2")
     answer = shop.decide(group="eu-2", action="skip", seen=shown)
     assert (answer.status_code, "has no gap; it is failed" in answer.text) == (400, True)
@@ -140,7 +140,7 @@ def seen_of_none(shop: Shop) -> str:
     return str(shop.browser.get("/api/preview", params=fields).json()["seen"])
 
 
-def test_a_group_that_waits_for_time_alone_is_given_up_as_it_was_shown(tmp_path: Path) -> None:
+def test_a_give_up_gets_409_once_the_waiting_group_has_failed(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     order = inturn.Timestamp("at", lateness="5 minutes")
 
@@ -171,14 +171,14 @@ def test_a_group_that_waits_for_time_alone_is_given_up_as_it_was_shown(tmp_path:
         assert decide(seen(shop, "group", group="g")) == 200
 
 
-def test_a_message_that_comes_behind_moves_nothing(shop: Shop) -> None:
+def test_a_later_message_does_not_invalidate_a_shown_decision(shop: Shop) -> None:
     shown, missing = seen(shop, "group", group="eu-2"), seen(shop, "group", group="us-1")
     shop.send(("eu-2", 2, 5), ("us-1", 3, 5))
     assert shop.decide(group="eu-2", action="drop", seen=shown).status_code == 200
     assert shop.decide(group="us-1", action="skip", seen=missing).status_code == 200
 
 
-def test_a_decision_about_many_is_about_the_list_that_was_shown(shop: Shop) -> None:
+def test_a_bulk_decision_applies_only_to_the_groups_shown(shop: Shop) -> None:
     fields = {"action": "drop", "error": "ValueError*"}
     shown = seen(shop, "preview", **fields)
     shop.decide(group="eu-1", action="replace", content='{"amount": 5}', by="bob")
@@ -196,7 +196,9 @@ def test_a_decision_about_many_is_about_the_list_that_was_shown(shop: Shop) -> N
     assert (answer.status_code, "The groups have changed since" in answer.text) == (409, True)
 
 
-def test_a_list_is_of_its_store_and_action_and_kept_for_a_time(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preview_list_is_valid_for_its_action_until_it_is_evicted(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fields = {"action": "drop", "error": "ValueError*"}
     shown = seen(shop, "preview", **fields)
     assert shop.decide(action="resume", seen=shown).status_code == 409
@@ -208,7 +210,7 @@ def test_a_list_is_of_its_store_and_action_and_kept_for_a_time(shop: Shop, monke
     assert shop.decide(**fields, seen=last).status_code == 200
 
 
-def test_a_form_with_a_field_to_write_in_is_not_sent_by_enter() -> None:
+def test_forms_with_text_fields_are_not_submitted_by_enter() -> None:
     forms = [
         (path.name, form)
         for path in Path(pages.__file__).parent.glob("*.j2")
@@ -231,7 +233,7 @@ def test_a_form_with_a_field_to_write_in_is_not_sent_by_enter() -> None:
         ({"group": "us-2", "action": "resume"}, "holds no messages"),
     ],
 )
-def test_what_cannot_be_decided_is_told_and_changes_nothing(shop: Shop, fields: dict[str, str], told: str) -> None:
+def test_an_invalid_decision_gets_400_and_changes_nothing(shop: Shop, fields: dict[str, str], told: str) -> None:
     answer = shop.decide(**fields)
     assert answer.status_code == 400
     assert told in answer.text
@@ -239,7 +241,7 @@ def test_what_cannot_be_decided_is_told_and_changes_nothing(shop: Shop, fields: 
         assert [look.pending_decisions(name) for name in ("eu-1", "eu-2", "us-2")] == [[], [], []]
 
 
-def test_a_store_that_is_away_is_told_beside_the_others(shop: Shop, tmp_path: Path) -> None:
+def test_an_unavailable_store_is_listed_and_its_pages_get_503_with_refresh(shop: Shop, tmp_path: Path) -> None:
     absent = str(tmp_path / "absent.db")
     with TestClient(console(absent, shop.path), base_url=HOST) as browser:
         page = browser.get("/").text
@@ -256,7 +258,7 @@ def test_a_store_that_is_away_is_told_beside_the_others(shop: Shop, tmp_path: Pa
         assert browser.get("/group", params={"store": shop.store, "group": "eu-1"}).status_code == 200
 
 
-def test_it_is_mounted_below_another_application(shop: Shop) -> None:
+def test_the_pages_work_mounted_in_a_starlette_application(shop: Shop) -> None:
     outer = Starlette(routes=[Mount("/inturn", console(shop.path))])
     with TestClient(outer, base_url=HOST) as browser:
         page = browser.get("/inturn/").text
@@ -266,7 +268,7 @@ def test_it_is_mounted_below_another_application(shop: Shop) -> None:
         assert 'action="/inturn/decide"' in found.text
 
 
-def test_the_documents_are_json_with_the_contents(shop: Shop) -> None:
+def test_the_api_returns_contents_as_json(shop: Shop) -> None:
     found: Any = shop.browser.get("/api/group", params={"store": shop.store, "group": "eu-1"}).json()
     assert found["group"]["state"] == {"balance": 7}
     assert found["held"][0]["content"]["amount"] == -5
@@ -274,12 +276,12 @@ def test_the_documents_are_json_with_the_contents(shop: Shop) -> None:
     assert (missing.status_code, "has no group" in json.dumps(missing.json())) == (400, True)
 
 
-def test_a_console_of_nothing_is_refused() -> None:
+def test_a_console_without_stores_is_refused() -> None:
     with pytest.raises(InputError, match="at least one store"):
         console()
 
 
-def test_the_log_of_a_queue_is_shown_with_what_was_acknowledged(shop: Shop) -> None:
+def test_the_queue_page_can_show_acknowledged_messages(shop: Shop) -> None:
     with inturn.open(shop.path) as db:
         queue = db.queue("texts")
         queue.send("the first", group="a")

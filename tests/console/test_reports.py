@@ -35,12 +35,12 @@ def test_a_report_is_linked_and_sandboxed(shop: Shop, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["none", "..%2Flab", "%2e%2e/lab.html", "audit%00", "lab.html"])
-def test_nothing_else_is_served(shop: Shop, tmp_path: Path, name: str) -> None:
+def test_an_unknown_report_gets_404(shop: Shop, tmp_path: Path, name: str) -> None:
     (tmp_path / "lab.html").write_text("<h1>designs</h1>")
     assert browser(shop, tmp_path, "lab.html").get(f"/reports/{name}").status_code == 404
 
 
-def test_where_fields_are_masked_viewers_have_no_reports(shop: Shop, tmp_path: Path) -> None:
+def test_viewers_have_no_reports_if_fields_are_masked(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "lab.html").write_text("<h1>4111</h1>")
     token = "x" * 30
     people = [Account(name="vera", role=Role.VIEWER, token=token)]
@@ -53,6 +53,6 @@ def test_where_fields_are_masked_viewers_have_no_reports(shop: Shop, tmp_path: P
     assert asking.get("/reports/lab").status_code == 403
 
 
-def test_reports_have_different_names() -> None:
+def test_reports_with_the_same_name_are_refused() -> None:
     with pytest.raises(InputError, match="'lab'; names must differ"):
         ReportFiles(["lab.html", "lab"])

@@ -21,7 +21,7 @@ def guarded(shop: Shop, tmp_path: Path) -> Iterator[Guarded]:
     return Guarded(shop, tmp_path)
 
 
-def test_a_viewer_gets_masked_fields_by_no_route(guarded: Guarded) -> None:
+def test_no_route_shows_masked_fields_to_a_viewer(guarded: Guarded) -> None:
     viewer, operator = guarded.browser(Role.VIEWER), guarded.browser(Role.OPERATOR)
     seen = set()
     for page in PAGES:
@@ -48,7 +48,7 @@ def test_a_viewer_gets_masked_fields_by_no_route(guarded: Guarded) -> None:
     assert '<form method="post" action="/decide"' not in page
 
 
-def test_a_decision_has_the_name_of_who_is_logged_in(guarded: Guarded) -> None:
+def test_a_decision_records_the_name_of_the_logged_in_person(guarded: Guarded) -> None:
     done = guarded.browser(Role.OPERATOR).post(
         "/api/decide", json={"store": guarded.shop.store, "group": "eu-1", "action": "drop", "by": "somebody else"}
     )
@@ -63,7 +63,7 @@ def test_a_decision_has_the_name_of_who_is_logged_in(guarded: Guarded) -> None:
     assert guarded.browser(Role.ADMIN).get("/actions").text.count("the operator") == 2
 
 
-def test_nothing_is_done_without_the_log(guarded: Guarded) -> None:
+def test_a_decision_gets_503_if_the_actions_log_cannot_be_written(guarded: Guarded) -> None:
     (guarded.folder / "actions.jsonl").mkdir()
     asked = {"store": guarded.shop.store, "group": "eu-1", "action": "drop"}
     answer = guarded.browser(Role.OPERATOR).post("/api/decide", json=asked)
@@ -83,7 +83,7 @@ def test_nothing_is_done_without_the_log(guarded: Guarded) -> None:
         ([("x-user", "ann"), ("x-user", "eve")], "10.0.0.9", None),
     ],
 )
-def test_only_the_trusted_proxy_is_believed(
+def test_user_headers_are_accepted_only_from_the_trusted_proxy(
     shop: Shop, tmp_path: Path, headers: Any, address: str, role: Role | None
 ) -> None:
     proxy = TrustedProxy(user_header="X-User", role_header="X-Role", addresses=["10.0.0.9"])
@@ -106,7 +106,7 @@ def test_only_the_trusted_proxy_is_believed(
         ([{"token": "x" * 20}, {"token": "x" * 20}], "'b' and 'a' have the same token"),
     ],
 )
-def test_a_configuration_that_is_not_valid_is_refused(secrets: list[dict[str, str]], told: str) -> None:
+def test_an_invalid_console_configuration_is_refused(secrets: list[dict[str, str]], told: str) -> None:
     with pytest.raises(InputError, match=told):
         console(
             "shop.db",
@@ -116,7 +116,7 @@ def test_a_configuration_that_is_not_valid_is_refused(secrets: list[dict[str, st
         )
 
 
-def test_masks_hold_at_any_depth_and_in_texts_that_are_json() -> None:
+def test_masks_apply_at_any_depth_and_in_json_texts() -> None:
     masks = MaskRules(["card.*", "*.iban", "phone"])
     message = {
         "Card": {"number": 1, "holder": {"name": "a"}},

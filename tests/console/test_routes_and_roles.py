@@ -85,7 +85,7 @@ def guarded(shop: Shop, tmp_path: Path) -> Iterator[Guarded]:
     return Guarded(shop, tmp_path)
 
 
-def test_every_route_of_the_application_has_a_row(guarded: Guarded) -> None:
+def test_every_route_of_the_application_is_in_the_table(guarded: Guarded) -> None:
     routes: set[tuple[str, str]] = set()
     for route in guarded.app.routes:
         assert isinstance(route, Route | Mount)
@@ -95,7 +95,7 @@ def test_every_route_of_the_application_has_a_row(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("role", [None, *Role])
-def test_every_route_answers_only_who_may_and_only_what_comes_from_here(guarded: Guarded, role: Role | None) -> None:
+def test_every_route_checks_role_and_origin(guarded: Guarded, role: Role | None) -> None:
     browser, program = guarded.logged_in(role), guarded.browser(role)
     token = form_token(browser.get("/").text)
     for (method, path), row in TABLE.items():

@@ -39,7 +39,7 @@ def line(
     return timeline_events(cast("Any", Words()), group, held)
 
 
-def test_the_line_of_a_failed_group() -> None:
+def test_the_timeline_of_a_failed_group_lists_applied_failed_held_and_missing() -> None:
     assert events(1, [2, 3, 6], "failed") == [
         (EventKind.APPLIED, "revision 1"),
         (EventKind.FAILED, "revision 2"),
@@ -50,7 +50,7 @@ def test_the_line_of_a_failed_group() -> None:
 
 
 @given(st.integers(1, 20) | st.none(), st.sets(st.integers(1, 40), max_size=SHOWN))
-def test_every_revision_is_applied_held_or_missing_once(reached: int | None, ahead: set[int]) -> None:
+def test_the_timeline_covers_every_revision_once(reached: int | None, ahead: set[int]) -> None:
     start = reached or 0
     turns = sorted(start + each for each in ahead)
     covered: list[int] = []
@@ -61,16 +61,16 @@ def test_every_revision_is_applied_held_or_missing_once(reached: int | None, ahe
     assert covered == list(range(start + 1, (turns[-1] if turns else start) + 1))
 
 
-def test_a_long_line_ends_with_a_number() -> None:
+def test_a_long_timeline_ends_with_the_number_of_further_events() -> None:
     assert events(0, list(range(2, 40)), "waiting")[-1] == (EventKind.MORE, f"{38 - SHOWN} more")
 
 
-def test_an_open_group_says_what_comes_next() -> None:
+def test_the_timeline_of_an_open_group_names_the_next_revision() -> None:
     assert events(4, [], "open") == [(EventKind.APPLIED, "revisions 1 to 4"), (EventKind.NEXT, "revision 5")]
 
 
 @given(st.sets(st.integers(1, 60), max_size=30), st.integers(1, 60))
-def test_what_was_applied_and_skipped_is_named_once_and_in_order(skipped: set[int], reached: int) -> None:
+def test_applied_and_skipped_revisions_are_listed_once_and_in_order(skipped: set[int], reached: int) -> None:
     ranges = [(each, each) for each in sorted(skipped) if each <= reached]
     found = [each for each in line(reached, [], "waiting", ranges) if each.turns]
     turns = [turn for each in found for turn in range(each.turns[0], each.turns[1] + 1)]
@@ -78,7 +78,7 @@ def test_what_was_applied_and_skipped_is_named_once_and_in_order(skipped: set[in
     assert sum(each.kind is EventKind.SKIPPED for each in found) == min(len(ranges), RANGES)
 
 
-def test_a_picture_shows_what_waits_for_what() -> None:
+def test_a_timeline_picture_links_held_revisions_to_missing_ones() -> None:
     found = picture(line(4, [5, 6, 7, 10], "failed"), [], GroupHistory(), "turn", {"balance": 1})
     assert [each.text for each in found.waits] == ["wait for 5", "waits for 8 to 9"]
     boxes = {each.event.place: each for each in found.boxes}
@@ -87,7 +87,7 @@ def test_a_picture_shows_what_waits_for_what() -> None:
     assert [(each.name, each.pins[0].text) for each in found.lanes] == [("State", '{"balance": 1}')]
 
 
-def test_a_picture_has_decisions_at_their_place_and_deliveries() -> None:
+def test_a_timeline_picture_shows_decisions_and_deliveries() -> None:
     decision = Decision(id="1", action=DecisionAction.DROP, group="g", by="ann", at_us=0, turn=5)
     history = GroupHistory(
         [AppliedDecision(decision, ""), AppliedDecision(decision, "overtaken")],
@@ -109,7 +109,7 @@ def test_a_picture_has_decisions_at_their_place_and_deliveries() -> None:
 
 
 @given(st.integers(0, 10**6), st.sets(st.integers(1, 60), max_size=30), st.sampled_from(["failed", "waiting", "gap"]))
-def test_no_two_places_of_a_picture_overlap(reached: int, ahead: set[int], status: str) -> None:
+def test_the_boxes_of_a_timeline_picture_do_not_overlap(reached: int, ahead: set[int], status: str) -> None:
     found = picture(
         line(reached, sorted(reached + each for each in ahead), status), [], GroupHistory(), "turn", "x" * 500
     )

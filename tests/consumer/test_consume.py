@@ -54,9 +54,7 @@ class Handled:
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-def test_each_group_is_handled_in_order_and_one_at_a_time_also_where_messages_fail(
-    db: Database, concurrency: int
-) -> None:
+def test_consume_handles_each_group_in_order_one_message_at_a_time(db: Database, concurrency: int) -> None:
     queue = db.queue("q")
     queue.send_many([draft(n, group=f"g{n % 7}") for n in range(70)])
     handled = Handled({n: n % 3 for n in range(70)})
@@ -69,7 +67,7 @@ def test_each_group_is_handled_in_order_and_one_at_a_time_also_where_messages_fa
     assert queue.depth().messages == 0
 
 
-def test_a_failing_group_is_parked_with_its_error_and_others_go_on(db: Database) -> None:
+def test_consume_parks_a_failing_group_with_its_error_and_continues_others(db: Database) -> None:
     queue = db.queue("q")
     queue.send_many([draft(body, group=body[0]) for body in ("a1", "b1", "a2", "b2", "a3")])
     handled = Handled({"a2": 99})
@@ -88,7 +86,7 @@ def test_a_failing_group_is_parked_with_its_error_and_others_go_on(db: Database)
     assert (counts.done, counts.parked, queue.depth().messages) == (2, 0, 0)
 
 
-def test_a_group_of_which_a_receiver_holds_a_deferred_message_is_parked_later(db: Database, fetched: Message) -> None:
+def test_a_group_with_a_fetched_message_is_parked_once_that_is_settled(db: Database, fetched: Message) -> None:
     queue = db.queue("q")
     with Consumer(queue, Handled({"bad": 99}), retry=Retry(0)) as consumer:
         until(lambda: consumer.counts.failed > 1)
@@ -98,7 +96,7 @@ def test_a_group_of_which_a_receiver_holds_a_deferred_message_is_parked_later(db
     assert (consumer.counts.parked, queue.depth().messages) == (1, 1)
 
 
-def test_the_backlog_of_a_hot_group_delays_no_other(db: Database) -> None:
+def test_the_backlog_of_a_busy_group_does_not_delay_other_groups(db: Database) -> None:
     queue = db.queue("q")
     queue.send_many([draft("hot", group="hot") for _ in range(900)])
     queue.send_many([draft("other", group=f"g{n}") for n in range(50)])
@@ -112,7 +110,7 @@ def test_the_backlog_of_a_hot_group_delays_no_other(db: Database) -> None:
     assert queue.depth()[:2] == (900 - hot, 0)
 
 
-def test_a_failing_message_without_a_group_is_deferred(db: Database) -> None:
+def test_a_failing_ungrouped_message_is_deferred(db: Database) -> None:
     queue = db.queue("q")
     for body in ("bad", "good"):
         queue.send(body)
@@ -124,7 +122,7 @@ def test_a_failing_message_without_a_group_is_deferred(db: Database) -> None:
     message.ack()
 
 
-def test_a_failing_message_goes_to_the_dead_letter_queue_and_its_group_goes_on(db: Database) -> None:
+def test_then_dead_letter_moves_a_failing_message_and_its_group_continues(db: Database) -> None:
     dead = db.queue("dead")
     queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=100))
     queue.send_many([draft(body, group="a") for body in ("a1", "a2", "a3")])
@@ -138,7 +136,7 @@ def test_a_failing_message_goes_to_the_dead_letter_queue_and_its_group_goes_on(d
     assert (counts.dead_lettered, counts.done) == (2, 2)
 
 
-def test_attempts_are_counted_over_consumers_and_not_for_messages_that_were_given_back(db: Database) -> None:
+def test_attempts_are_counted_across_consumers(db: Database) -> None:
     queue = db.queue("q")
     queue.send("a1", group="a")
     seen = []
@@ -158,7 +156,7 @@ def test_attempts_are_counted_over_consumers_and_not_for_messages_that_were_give
     assert [each.group for each in queue.parked()] == ["a"]
 
 
-def test_a_message_that_a_stop_gives_back_has_not_used_up_an_attempt(db: Database) -> None:
+def test_a_message_returned_by_stop_uses_no_attempt(db: Database) -> None:
     queue = db.queue("q")
     begun, go_on = threading.Event(), threading.Event()
 
@@ -185,7 +183,7 @@ def test_a_message_that_a_stop_gives_back_has_not_used_up_an_attempt(db: Databas
     assert waits.attempts == 4, "those of the receives above, and this one"
 
 
-def test_a_message_whose_process_ends_each_time_is_not_tried_for_ever(db: Database, db_clock: RunningClock) -> None:
+def test_a_message_whose_process_dies_each_time_is_parked(db: Database, db_clock: RunningClock) -> None:
     queue = db.queue("q", QueueSettings(visibility_timeout_s=60))
     queue.send("poison", group="a")
     for _ in range(LAPSED_RETRIES + 2):
@@ -200,7 +198,7 @@ def test_a_message_whose_process_ends_each_time_is_not_tried_for_ever(db: Databa
     assert inturn.consume(queue, handled, until="empty").done == 1
 
 
-def test_the_lease_is_kept_alive_while_the_handler_runs(db: Database, db_clock: RunningClock) -> None:
+def test_the_lease_is_extended_while_the_handler_runs(db: Database, db_clock: RunningClock) -> None:
     queue = db.queue("q", QueueSettings(visibility_timeout_s=60))
     for body in ("a1", "a2"):
         queue.send(body, group="a")
@@ -222,7 +220,7 @@ def test_the_lease_is_kept_alive_while_the_handler_runs(db: Database, db_clock: 
     assert (consumer.counts.done, consumer.counts.lost) == (2, 0)
 
 
-def test_a_message_whose_lease_was_lost_is_counted_and_left_to_its_new_holder(db: Database) -> None:
+def test_a_message_with_a_lost_lease_is_counted_as_lost(db: Database) -> None:
     queue = db.queue("q")
     queue.send("a1", group="a")
 
@@ -234,7 +232,7 @@ def test_a_message_whose_lease_was_lost_is_counted_and_left_to_its_new_holder(db
     assert (consumer.counts.done, consumer.counts.lost) == (0, 1)
 
 
-def test_a_message_whose_lease_ended_before_its_turn_is_not_handled_under_it(
+def test_a_message_whose_lease_expired_before_its_handler_began_is_not_handled(
     db: Database, db_clock: RunningClock
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
@@ -259,7 +257,7 @@ def test_a_message_whose_lease_ended_before_its_turn_is_not_handled_under_it(
     assert (consumer.counts.done, consumer.counts.lost) == (2, 2)
 
 
-def test_a_stop_finishes_what_runs_and_gives_back_the_rest(db: Database) -> None:
+def test_stop_finishes_running_handlers_and_returns_the_rest(db: Database) -> None:
     queue = db.queue("q")
     queue.send_many([draft(n, group=f"g{n}") for n in range(6)])
     begun, go_on = threading.Semaphore(0), threading.Event()
@@ -279,7 +277,7 @@ def test_a_stop_finishes_what_runs_and_gives_back_the_rest(db: Database) -> None
         consumer.check()
 
 
-def test_a_stop_does_not_wait_longer_for_a_handler_than_its_grace(db: Database) -> None:
+def test_stop_waits_for_a_handler_no_longer_than_grace_s(db: Database) -> None:
     queue = db.queue("q")
     queue.send("a1", group="a")
     begun, go_on = threading.Event(), threading.Event()
@@ -294,7 +292,7 @@ def test_a_stop_does_not_wait_longer_for_a_handler_than_its_grace(db: Database) 
     go_on.set()
 
 
-def test_async_handlers_run_side_by_side_in_a_loop_of_their_own(db: Database) -> None:
+def test_async_handlers_run_concurrently_in_their_own_loop(db: Database) -> None:
     queue = db.queue("q")
     queue.send_many([draft(n, group=f"g{n}") for n in range(4)])
     meeting = asyncio.Barrier(4)
@@ -327,7 +325,7 @@ def test_async_handlers_run_in_the_loop_of_async_with(db: Database) -> None:
 
 
 @pytest.mark.parametrize("kind", AWAITED)
-def test_what_a_plain_handler_returns_to_be_waited_for_is_waited_for(db: Database, kind: str) -> None:
+def test_an_awaitable_returned_by_a_plain_handler_is_awaited(db: Database, kind: str) -> None:
     queue, done = db.queue("q"), list[int]()
     queue.send_many([draft(n, group="a") for n in range(4)])
     with waiting(kind) as later:
@@ -338,7 +336,7 @@ def test_what_a_plain_handler_returns_to_be_waited_for_is_waited_for(db: Databas
 
 @pytest.mark.parametrize("kind", AWAITED)
 @pytest.mark.parametrize("raised", [OSError("not yet"), asyncio.CancelledError()], ids=repr)
-def test_its_error_is_a_failed_attempt(db: Database, kind: str, raised: BaseException) -> None:
+def test_an_error_of_a_returned_awaitable_is_a_failed_attempt(db: Database, kind: str, raised: BaseException) -> None:
     queue, failures = db.queue("q"), [raised]
     queue.send(1, group="a")
 
@@ -352,7 +350,7 @@ def test_its_error_is_a_failed_attempt(db: Database, kind: str, raised: BaseExce
 
 
 @pytest.mark.parametrize("raised", RAISED)
-def test_whatever_a_handler_raises_parks_its_group_only(db: Database, raised: str) -> None:
+def test_any_exception_of_a_handler_parks_only_its_group(db: Database, raised: str) -> None:
     queue = db.queue("q")
     queue.send_many([draft(group, group=group) for group in ("bad", "good")])
 
@@ -373,7 +371,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("handler", "why"), WRONG.values(), ids=WRONG)
-def test_a_handler_that_is_wrong_ends_the_consumer_and_the_message_stays(db: Database, handler: Any, why: str) -> None:
+def test_an_invalid_handler_stops_the_consumer_and_the_message_stays(db: Database, handler: Any, why: str) -> None:
     queue = db.queue("q")
     queue.send("a1", group="a")
     with pytest.raises(HandlerError, match=why):
@@ -382,7 +380,7 @@ def test_a_handler_that_is_wrong_ends_the_consumer_and_the_message_stays(db: Dat
     assert queue.parked() == []
 
 
-def test_a_message_for_which_a_handler_is_wrong_parks_its_group(db: Database) -> None:
+def test_a_message_with_an_invalid_handler_result_parks_its_group(db: Database) -> None:
     """At last also if every consumer begins with it: then each ends, and its attempts are used up."""
     queue = db.queue("q")
     queue.send("a1", group="a")
@@ -400,7 +398,7 @@ def test_a_message_for_which_a_handler_is_wrong_parks_its_group(db: Database) ->
     assert "HandlerError: the handler returned" in queue.parked()[1].note
 
 
-def test_a_generator_is_refused_when_it_is_given(db: Database) -> None:
+def test_a_generator_handler_is_refused(db: Database) -> None:
     def handle(message: Message) -> Any:
         yield message
 
@@ -412,7 +410,7 @@ def test_a_generator_is_refused_when_it_is_given(db: Database) -> None:
             inturn.consume(db.queue("q"), handler)
 
 
-def test_an_exit_ends_the_consumer_and_the_message_stays(db: Database) -> None:
+def test_system_exit_in_a_handler_stops_the_consumer_and_the_message_stays(db: Database) -> None:
     queue = db.queue("q")
     queue.send("a1", group="a")
 
@@ -431,7 +429,7 @@ def test_an_exit_ends_the_consumer_and_the_message_stays(db: Database) -> None:
     assert message.attempts == 1, "given back as if it had not been received"
 
 
-def test_arguments_that_do_not_fit_are_refused_before_anything_is_received(db: Database) -> None:
+def test_invalid_consume_arguments_are_refused_before_any_receive(db: Database) -> None:
     db.queue("dead")
     queue, lettered = db.queue("q"), db.queue("l", QueueSettings(dead_letter="dead", max_receives=3))
 
@@ -457,7 +455,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_received(db: D
         inturn.consume(lettered, handle)
 
 
-def test_a_verb_within_the_handler_is_a_transaction_of_its_own_unless_it_is_given_tx(db: Database) -> None:
+def test_a_verb_in_the_handler_is_its_own_transaction_unless_given_tx(db: Database) -> None:
     queue, out = db.queue("q"), db.queue("out")
     queue.send("a1", group="a")
 

@@ -73,7 +73,7 @@ def left(folder: Path) -> tuple[Any, ...]:
 
 
 @pytest.mark.thorough
-def test_a_database_that_is_not_there_yet_is_made_with_the_queue(folder: Path) -> None:
+def test_consume_command_creates_a_missing_database_and_queue(folder: Path) -> None:
     (folder / "shop.db").unlink()
     process = start(folder, "--until-empty")
     _, said = process.communicate(timeout=60)
@@ -82,7 +82,7 @@ def test_a_database_that_is_not_there_yet_is_made_with_the_queue(folder: Path) -
 
 
 @pytest.mark.thorough
-def test_it_ends_when_the_queue_is_empty_and_says_what_it_did(folder: Path) -> None:
+def test_consume_command_until_empty_prints_its_counts(folder: Path) -> None:
     send(folder, "a", "b", "bad")
     options = ["--until-empty", "--retries", "1", "--backoff", "1 millisecond", "--group-rate-limit", "100/second"]
     process = start(folder, *options, "--json")
@@ -106,7 +106,7 @@ def ran(*words: object) -> Result:
 @pytest.mark.parametrize(
     ("group", "says"), [("a", "1 parked group ("), (None, "1 deferred message (show: 'inturn peek shop.db#payments'")]
 )
-def test_what_is_left_for_a_person_is_no_success(
+def test_consume_command_exits_1_if_parked_or_deferred_messages_are_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch, group: str | None, says: str
 ) -> None:
     monkeypatch.chdir(folder)
@@ -117,7 +117,7 @@ def test_what_is_left_for_a_person_is_no_success(
         assert (done.exit_code, says in done.stderr) == (1, True), done.stderr
 
 
-def test_a_parked_group_of_postgres_is_left(
+def test_consume_command_exits_1_if_a_parked_group_is_left_in_postgres(
     folder: Path, monkeypatch: pytest.MonkeyPatch, empty_postgres_url: str
 ) -> None:
     monkeypatch.chdir(folder)
@@ -127,7 +127,9 @@ def test_a_parked_group_of_postgres_is_left(
     assert (done.exit_code, "1 parked group (" in done.stderr) == (1, True), done.stderr
 
 
-def test_a_parked_group_without_messages_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consume_command_exits_0_for_a_parked_group_without_messages(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     with inturn.open("shop.db", durable=False) as db:
         db.queue("payments").park("a", "no address")
@@ -135,7 +137,9 @@ def test_a_parked_group_without_messages_leaves_nothing(folder: Path, monkeypatc
     assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_a_stop_is_a_success_whatever_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consume_command_exits_0_when_stopped_before_the_queue_is_empty(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     send(folder, "bad", "stop")
     done = ran(*UNTIL_EMPTY, "--concurrency", 1, "--log-level", "error")
@@ -143,7 +147,7 @@ def test_a_stop_is_a_success_whatever_is_left(folder: Path, monkeypatch: pytest.
 
 
 @pytest.mark.thorough
-def test_a_signal_finishes_what_runs(folder: Path) -> None:
+def test_consume_command_finishes_running_handlers_on_sigterm(folder: Path) -> None:
     send(folder, "slow")
     process = start(folder)
     assert process.stdout is not None
@@ -155,7 +159,7 @@ def test_a_signal_finishes_what_runs(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_its_page_of_metrics_shows_the_consumer_and_its_queue(folder: Path) -> None:
+def test_consume_command_serves_metrics_of_the_consumer_and_queue(folder: Path) -> None:
     send(folder, "a", "bad", "b")
     port = free_port()
     options = ["--health", f"127.0.0.1:{port}", "--retries", "0"]
@@ -185,7 +189,7 @@ def test_its_page_of_metrics_shows_the_consumer_and_its_queue(folder: Path) -> N
     assert process.returncode == 0
 
 
-def test_rates_are_read_and_what_is_none_is_refused() -> None:
+def test_rate_limit_option_is_parsed_and_invalid_rates_are_refused() -> None:
     assert _rate("--rate-limit", "10/second", 3) == Rate(10, "1 second", burst=3)
     assert _rate("--rate-limit", "100 / 5 minutes") == Rate(100, "5 minutes")
     for text in ("fast", "10", "/second", "0/second", "1/year", "-1/second"):

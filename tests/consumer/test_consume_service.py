@@ -109,7 +109,7 @@ def handled(folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.thorough
-def test_several_processes_consume_in_order_and_their_counts_are_summed(folder: Path) -> None:
+def test_consume_with_several_processes_keeps_order_and_sums_counts(folder: Path) -> None:
     send(folder, *map(str, range(5)), groups=20)
     done = ran(folder, *ONE, "--processes", 2, "--until-empty", "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -124,7 +124,7 @@ def test_several_processes_consume_in_order_and_their_counts_are_summed(folder: 
 
 
 @pytest.mark.thorough
-def test_several_processes_leave_what_one_would(folder: Path) -> None:
+def test_consume_with_several_processes_reports_parked_groups(folder: Path) -> None:
     send(folder, "bad", groups=3)
     done = ran(folder, *ONE, "--retries", 0, "--processes", 2, "--until-empty")
     assert done.returncode == 1
@@ -134,7 +134,7 @@ def test_several_processes_leave_what_one_would(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_is_started_again(folder: Path) -> None:
+def test_a_killed_consumer_process_is_restarted(folder: Path) -> None:
     send(folder, "wait")
     send(folder, "0", queue="payments")
     log = folder / "log"
@@ -153,7 +153,7 @@ def test_a_process_that_is_killed_is_started_again(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_without_their_parent_stop(folder: Path) -> None:
+def test_consumer_processes_stop_without_their_parent(folder: Path) -> None:
     send(folder, "0", groups=40)
     with subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stderr=subprocess.DEVNULL) as one:
         pids = {int(pid) for pid, *_ in until(lambda: handled(folder), process=one)}
@@ -163,7 +163,7 @@ def test_processes_without_their_parent_stop(folder: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("processes", [1, 2])
-def test_health_and_a_stop(folder: Path, processes: int) -> None:
+def test_consume_command_serves_health_and_stops_on_sigterm(folder: Path, processes: int) -> None:
     port = free_port()
     words = command(*ONE, "--processes", processes, "--health", f"127.0.0.1:{port}")
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one:
@@ -188,7 +188,7 @@ def test_health_and_a_stop(folder: Path, processes: int) -> None:
 # --- settings from a file ---
 
 
-def test_a_file_names_several_handlers_beside_it(
+def test_consume_config_names_several_handlers_relative_to_its_file(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(folder, "bad", "0")
@@ -221,7 +221,7 @@ def test_a_file_names_several_handlers_beside_it(
     assert (folder / "other").read_text() == "1"
 
 
-def test_a_file_is_read_as_it_is_written(folder: Path) -> None:
+def test_consume_config_is_parsed_and_unknown_settings_are_refused(folder: Path) -> None:
     file = folder / "consume.toml"
     one = '[[consumers]]\nhandler = "a:b"\nqueue = "postgresql://h/d#q"\n'
     file.write_text(f'processes = 3\n{one}transaction = "app.py:open_tx"\ndead_letter = true\n')
@@ -236,7 +236,7 @@ def test_a_file_is_read_as_it_is_written(folder: Path) -> None:
         read(file)
 
 
-def test_options_replace_what_the_file_says(folder: Path) -> None:
+def test_command_options_override_the_consume_config(folder: Path) -> None:
     (folder / "consume.toml").write_text('log_level = "error"\nhealth = "nowhere"\n')
     send(folder, "bad")
     config = ("--config", "consume.toml", "--until-empty")
@@ -263,14 +263,14 @@ def test_options_replace_what_the_file_says(folder: Path) -> None:
         ([*ONE, "--config", "twice.toml"], "queue 'payments' of shop.db has two consumers"),
     ],
 )
-def test_what_cannot_be_begun_is_refused_in_a_sentence(folder: Path, words: list[str], said: str) -> None:
+def test_consume_command_refuses_invalid_arguments_with_a_message(folder: Path, words: list[str], said: str) -> None:
     (folder / "twice.toml").write_text('[[consumers]]\nhandler = "app.py:other"\nqueue = "shop.db#payments"\n')
     done = here(*words)
     assert (done.exit_code, done.stdout) == (1, "")
     assert said in done.stderr
 
 
-def test_nothing_is_made_if_a_setting_is_wrong(folder: Path) -> None:
+def test_consume_command_with_an_invalid_setting_creates_nothing(folder: Path) -> None:
     for words in (["--transaction", "app.py:none"], ["--rate-limit", "fast"], ["--backoff", "soon"]):
         assert here("app.py:handle", "--queue", "new.db#payments", *words).exit_code == 1
     assert not (folder / "new.db").exists()
@@ -312,7 +312,7 @@ def test_a_handler_writes_in_the_users_own_transaction(folder: Path, address: st
 
 
 @pytest.mark.thorough
-def test_each_process_opens_its_own_transactions(folder: Path, address: str) -> None:
+def test_each_consumer_process_opens_its_own_transactions(folder: Path, address: str) -> None:
     with inturn.open(address, durable=False) as db:
         db.queue("orders").send_many([draft(f"{n:02}", group=f"g{n % 7}") for n in range(40)])
     words = ("app.py:post", "--queue", f"{address}#orders", "--transaction", "app.py:open_tx")
@@ -324,7 +324,7 @@ def test_each_process_opens_its_own_transactions(folder: Path, address: str) -> 
 # --- the log ---
 
 
-def test_the_log_has_lines_of_json_from_a_level_on(folder: Path) -> None:
+def test_log_json_writes_json_lines_from_log_level_on(folder: Path) -> None:
     send(folder, "bad")
     done = here(*ONE, "--retries", 0, "--until-empty", "--log-json")
     first, left = done.stderr.splitlines()
@@ -338,7 +338,9 @@ def test_the_log_has_lines_of_json_from_a_level_on(folder: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_sdk_is_set_up_by_its_variables(folder: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+def test_telemetry_option_configures_opentelemetry_from_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
     send(folder, "0")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")

@@ -13,7 +13,7 @@ KILLS = {"sqlite": 10, "postgres": 6}
 
 
 @pytest.mark.parametrize("kind", KILLS)
-def test_consumers_that_are_killed_at_every_point_lose_nothing_and_write_nothing_twice(
+def test_killed_consumers_lose_no_message_and_write_no_effect_twice(
     kind: str, tmp_path: Path, soak_seed: int, soak_times: int, request: pytest.FixtureRequest
 ) -> None:
     """More lives by hand: (cd tests; python -m consumer.programs.crash_consumer DIRECTORY 2000 SEED)."""

@@ -61,7 +61,7 @@ def fail(message: Message) -> None:
         raise ValueError(f"no {message.body}")
 
 
-def test_failed_attempts_and_a_parked_group_are_logged_without_their_texts(
+def test_failed_attempts_and_parked_groups_are_logged_without_error_texts(
     db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = db.queue("q")
@@ -77,7 +77,7 @@ def test_failed_attempts_and_a_parked_group_are_logged_without_their_texts(
     assert "no bad" not in caplog.text, "the text of an error may quote a message"
 
 
-def test_the_texts_of_errors_are_logged_if_that_was_asked(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_payloads_logs_error_texts(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     queue = db.queue("q")
     queue.send("bad", group="a")
     telemetry.log_payloads()
@@ -128,7 +128,7 @@ def test_a_group_that_cannot_be_parked_yet_is_logged_as_tried_again(
     assert told(caplog)[-1] == ("WARNING", "park", "a")
 
 
-def test_what_was_not_committed_is_not_told(
+def test_a_rolled_back_settlement_is_not_logged_or_counted(
     db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = CollectorRegistry()
@@ -158,7 +158,7 @@ def test_what_was_not_committed_is_not_told(
     }
 
 
-def test_a_consumer_is_measured(db: Database) -> None:
+def test_consumer_metrics_count_messages_failures_and_durations(db: Database) -> None:
     registry = CollectorRegistry()
     telemetry.prometheus(db, registry=registry)
     queue = db.queue("measured")
@@ -192,7 +192,7 @@ def test_a_consumer_is_measured(db: Database) -> None:
     }
 
 
-def test_queues_of_one_name_in_two_databases_are_counted_apart(db: Database, tmp_path: Path) -> None:
+def test_queues_of_one_name_in_two_databases_have_separate_counters(db: Database, tmp_path: Path) -> None:
     registry = CollectorRegistry()
     telemetry.prometheus(db, registry=registry)
     with inturn.open(tmp_path / "other.db") as other:
@@ -204,7 +204,7 @@ def test_queues_of_one_name_in_two_databases_are_counted_apart(db: Database, tmp
     assert counts == [1, 2]
 
 
-def test_received_messages_are_observed(db: Database) -> None:
+def test_send_receive_and_process_spans_are_recorded_per_message(db: Database) -> None:
     reader, spans, provider = InMemoryMetricReader(), InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
     telemetry.instrument(tracer_provider=provider, meter_provider=MeterProvider([reader]))
@@ -230,7 +230,7 @@ def test_received_messages_are_observed(db: Database) -> None:
     assert sorted(of["send q"]) == sorted(of["receive q"]) == sorted(of["process q"])
 
 
-def test_messages_that_leave_for_the_dead_letter_queue_and_lost_leases_are_counted(db: Database) -> None:
+def test_dead_lettered_messages_and_lost_leases_are_counted(db: Database) -> None:
     registry = CollectorRegistry()
     telemetry.prometheus(db, registry=registry)
     db.queue("dead")

@@ -42,9 +42,7 @@ def mark(address: str) -> str:
     return "%s" if "://" in address else "?"
 
 
-def test_a_transaction_is_rolled_back_with_each_failure_and_committed_with_the_acknowledgement(
-    shop: Database, mark: str
-) -> None:
+def test_handler_transaction_is_rolled_back_on_failure_and_committed_with_the_ack(shop: Database, mark: str) -> None:
     queue = shop.queue("q")
     queue.send_many([draft(f"{n:02}", group=f"g{n % 3}") for n in range(12)])
 
@@ -58,7 +56,7 @@ def test_a_transaction_is_rolled_back_with_each_failure_and_committed_with_the_a
     assert (counts.done, counts.failed, counts.lost) == (12, 12, 0)
 
 
-def test_a_transaction_that_is_not_used_is_not_begun(shop: Database) -> None:
+def test_an_unused_handler_transaction_is_not_begun(shop: Database) -> None:
     queue = shop.queue("q")
     queue.send_many([draft(n, group=f"g{n}") for n in range(2)])
     meeting = threading.Barrier(2, timeout=DEADLINE_S)
@@ -70,7 +68,7 @@ def test_a_transaction_that_is_not_used_is_not_begun(shop: Database) -> None:
     assert inturn.consume(queue, handle, until="empty").done == 2
 
 
-def test_a_transaction_ends_with_its_handler(shop: Database) -> None:
+def test_a_handler_transaction_ends_with_its_handler(shop: Database) -> None:
     queue = shop.queue("q")
     queue.send(1)
     kept: list[Any] = []
@@ -79,7 +77,7 @@ def test_a_transaction_ends_with_its_handler(shop: Database) -> None:
         kept[0].execute("select 1")
 
 
-def test_nothing_is_written_for_a_message_whose_lease_is_over(shop: Database, mark: str) -> None:
+def test_a_handler_transaction_of_an_expired_lease_is_rolled_back(shop: Database, mark: str) -> None:
     queue = shop.queue("q")
     queue.send("a1", group="a")
 
@@ -112,9 +110,7 @@ def test_an_async_handler_awaits_its_transaction(shop: Database, mark: str) -> N
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_the_acknowledgement_is_part_of_a_transaction_of_the_database(
-    shop: Database, mark: str, is_async: bool
-) -> None:
+def test_the_ack_is_part_of_the_database_transaction(shop: Database, mark: str, is_async: bool) -> None:
     queue = shop.queue("q")
     queue.send_many([draft(f"{n:02}", group=f"g{n % 3}") for n in range(6)])
 
@@ -132,7 +128,7 @@ def test_the_acknowledgement_is_part_of_a_transaction_of_the_database(
     assert (counts.done, counts.failed) == (6, 6)
 
 
-def test_the_acknowledgement_is_part_of_a_pool_connections_transaction(shop: Database, address: str) -> None:
+def test_the_ack_is_part_of_a_pool_connection_transaction(shop: Database, address: str) -> None:
     if "://" not in address:
         pytest.skip("a pool is for PostgreSQL")
     queue = shop.queue("q")
@@ -149,7 +145,7 @@ def test_the_acknowledgement_is_part_of_a_pool_connections_transaction(shop: Dat
     assert (counts.done, counts.failed, counts.lost) == (12, 6, 0)
 
 
-def test_the_acknowledgement_is_part_of_an_async_pool_connections_transaction(shop: Database, address: str) -> None:
+def test_the_ack_is_part_of_an_async_pool_connection_transaction(shop: Database, address: str) -> None:
     if "://" not in address:
         pytest.skip("a pool is for PostgreSQL")
     queue = shop.queue("q")
@@ -172,7 +168,7 @@ def test_the_acknowledgement_is_part_of_an_async_pool_connections_transaction(sh
     assert effects(shop) == [f"{n:02}" for n in range(12)]
 
 
-def test_a_transaction_that_does_not_fit_ends_the_consumer(shop: Database) -> None:
+def test_an_unsuitable_transaction_factory_stops_the_consumer(shop: Database) -> None:
     queue = shop.queue("q")
     queue.send("a1", group="a")
 

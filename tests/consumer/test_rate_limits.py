@@ -32,7 +32,7 @@ def most_in_a_second(times_ms: list[int]) -> int:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("overall", "group", "burst"), [(20, 8, 1), (20, 0, 6)])
-def test_three_processes_together_keep_the_rates(
+def test_rate_limits_hold_across_three_processes(
     db: Database, address: str, overall: int, group: int, burst: int
 ) -> None:
     queue = db.queue("q")
@@ -53,7 +53,7 @@ def test_three_processes_together_keep_the_rates(
         assert most_in_a_second([at_ms for at_ms, *_ in every]) <= overall + burst - 1
 
 
-def test_a_group_that_must_wait_does_not_delay_the_others_and_is_not_leased(db: Database) -> None:
+def test_a_rate_limited_group_is_not_leased_and_does_not_delay_others(db: Database) -> None:
     queue = db.queue("q")
     queue.send_many([draft(n, group="limited") for n in range(3)])
     seen = []
@@ -82,7 +82,7 @@ def test_a_group_that_must_wait_does_not_delay_the_others_and_is_not_leased(db: 
     assert hidden.attempts == 0, "what waits for the rate has used up no attempt"
 
 
-def test_a_consumer_that_must_wait_begins_when_the_rate_allows_it(db: Database) -> None:
+def test_a_rate_limited_consumer_begins_as_soon_as_the_rate_allows(db: Database) -> None:
     queue = db.queue("q")
     queue.send_many([draft(n) for n in range(4)])
     leased: list[float] = []
@@ -97,7 +97,7 @@ def test_a_consumer_that_must_wait_begins_when_the_rate_allows_it(db: Database) 
     assert min(pauses) >= 100
 
 
-def test_rates_are_forgotten_with_their_queue(db: Database) -> None:
+def test_deleting_a_queue_removes_its_rate_limit_rows(db: Database) -> None:
     queue = db.queue("q")
     queue.send(1, group="a")
     inturn.consume(queue, lambda message: None, group_rate_limit=Rate(1, "1 hour"), until="empty")
@@ -121,9 +121,7 @@ TEN = Rate(10, "1 second", burst=3)
 
 
 @pytest.mark.parametrize("rates", [RateLimits(TEN), RateLimits(None, TEN)], ids=["overall", "of each group"])
-def test_a_clock_that_was_ahead_for_a_while_stops_nothing_once_it_is_right(
-    address: str, clock: Clock, rates: RateLimits
-) -> None:
+def test_a_corrected_clock_does_not_block_a_rate_limit(address: str, clock: Clock, rates: RateLimits) -> None:
     with inturn.open(address, durable=False, clock=clock) as db:
         queue = db.queue("q")
         queue.send_many([draft(n, group="a") for n in range(60)])

@@ -32,29 +32,29 @@ def detail(line: Pipeline, *messages: Any) -> str:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_the_fields_that_differ_are_named(order: Order) -> None:
+def test_conflict_detail_names_the_differing_fields(order: Order) -> None:
     told = detail(pipeline(order), FIRST, again(sum=6, at=2))
     assert "'at', 'sum'" in told
     assert "ignore=" in told
 
 
-def test_of_a_held_message_the_fields_are_known_in_later_steps_too() -> None:
+def test_conflict_detail_names_the_fields_of_a_held_message_in_later_steps() -> None:
     line = pipeline(Gapless("r"))
     held = line.replay([FIRST | {"r": 3}])
     (rejected,) = line.replay([again(r=3, at=2)], after=held).rejected
     assert "(in 'at');" in rejected.detail
 
 
-def test_a_null_is_as_an_absent_field_and_new_fields_are_named() -> None:
+def test_conflict_detail_treats_null_as_absent_and_names_new_fields() -> None:
     assert "(in 'new');" in detail(pipeline(Gapless("r")), FIRST | {"gone": None}, again(new=1))
 
 
-def test_of_many_fields_the_first_are_named() -> None:
+def test_conflict_detail_names_the_first_five_of_many_fields() -> None:
     many = {f"f{number}": number for number in range(9)}
     assert "'f0', 'f1', 'f2', 'f3', 'f4' and 4 more);" in detail(pipeline(Gapless("r")), FIRST, again(**many))
 
 
-def test_ignored_fields_are_not_named() -> None:
+def test_conflict_detail_omits_ignored_fields() -> None:
     assert "(in 'sum');" in detail(pipeline(Gapless("r"), ignore=["at"]), FIRST, again(sum=6, at=2))
 
 
@@ -66,19 +66,19 @@ class Paid:
     came: int = 0
 
 
-def test_the_fields_of_a_message_type_are_named() -> None:
+def test_conflict_detail_names_the_fields_of_a_message_type() -> None:
     line = pipeline(Gapless("r"), message=Paid)
     assert "(in 'sum');" in detail(line, Paid("a", 1, 5, 1), Paid("a", 1, 6, 2))
 
 
-def test_an_applied_message_of_an_earlier_step_is_not_known() -> None:
+def test_conflict_detail_omits_fields_for_a_message_applied_in_an_earlier_step() -> None:
     line = pipeline(Gapless("r"))
     (rejected,) = line.replay([again(at=2)], after=line.replay([FIRST])).rejected
     assert "differs" not in rejected.detail
     assert "ignore=" in rejected.detail
 
 
-def test_of_a_message_that_the_handler_has_changed_no_field_is_named() -> None:
+def test_conflict_detail_omits_fields_if_the_handler_changed_the_message() -> None:
     def change(state: list[Any], message: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         message["sum"] = 0
         return state, []

@@ -127,7 +127,7 @@ class Mended:
 
 
 @every_grade
-def test_a_resumed_group_tries_its_head_again_and_goes_on(order: Order) -> None:
+def test_resume_retries_the_first_held_message_and_continues(order: Order) -> None:
     handler = Mended()
     line = pipeline(order, handler=handler)
     before = line.replay(history("x", BAD, "y"))
@@ -138,7 +138,7 @@ def test_a_resumed_group_tries_its_head_again_and_goes_on(order: Order) -> None:
 
 
 @every_grade
-def test_a_resumed_head_that_fails_again_is_parked_again(order: Order) -> None:
+def test_resume_parks_the_group_again_if_the_first_message_fails_again(order: Order) -> None:
     line, before = failed(order, "y")
     result = done(line, before, about(before, DecisionAction.RESUME))
     assert status(result) is Status.FAILED
@@ -147,14 +147,14 @@ def test_a_resumed_head_that_fails_again_is_parked_again(order: Order) -> None:
 
 
 @every_grade
-def test_a_group_that_is_not_parked_cannot_be_resumed(order: Order) -> None:
+def test_resume_of_a_group_that_is_not_parked_is_void(order: Order) -> None:
     line = pipeline(order)
     before = line.replay(history("x"))
     assert "not parked" in void(line, before, about(before, DecisionAction.RESUME))
 
 
 @every_grade
-def test_a_resume_is_void_if_another_message_is_at_the_head(order: Order) -> None:
+def test_resume_is_void_if_the_first_held_message_changed(order: Order) -> None:
     line, before = failed(order, BAD)
     seen = about(before, DecisionAction.RESUME)
     after = done(line, before, about(before, DecisionAction.REPLACE, new="mended"))
@@ -162,7 +162,7 @@ def test_a_resume_is_void_if_another_message_is_at_the_head(order: Order) -> Non
     assert "another message is at the group's head" in void(line, after, seen)
 
 
-def test_a_group_that_a_gap_parked_waits_anew_when_it_is_resumed() -> None:
+def test_resume_of_a_group_parked_at_a_gap_restarts_the_wait() -> None:
     line = pipeline(on_gap=Wait("10 seconds", then="park"))
     first = line.replay(revisions(1, 4), now=at(0))
     before = line.replay([], now=at(10), after=first)
@@ -174,7 +174,7 @@ def test_a_group_that_a_gap_parked_waits_anew_when_it_is_resumed() -> None:
 
 
 @pytest.mark.parametrize("action", [DecisionAction.RESUME, DecisionAction.GIVE_UP])
-def test_a_decision_about_a_gap_is_void_once_the_group_waits_for_another_revision(action: DecisionAction) -> None:
+def test_a_decision_about_a_gap_is_void_once_another_revision_is_missing(action: DecisionAction) -> None:
     line = pipeline(on_gap=Wait("10 seconds", then="park"))
     before = line.replay([], now=at(10), after=line.replay(revisions(1, 5), now=at(0)))
     assert status(before) is Status.GAP
@@ -190,7 +190,7 @@ def test_a_decision_about_a_gap_is_void_once_the_group_waits_for_another_revisio
 
 
 @pytest.mark.parametrize("action", [DecisionAction.RESUME, DecisionAction.GIVE_UP])
-def test_a_decision_of_an_older_version_about_a_gap_names_what_is_held_behind_it(action: DecisionAction) -> None:
+def test_an_old_format_decision_about_a_gap_is_void_once_the_group_changed(action: DecisionAction) -> None:
     line = pipeline(on_gap=Wait("10 seconds", then="park"))
     before = line.replay([], now=at(10), after=line.replay(revisions(1, 5), now=at(0)))
     seen = {"last": None, "old": None, **names(before.timelines["a"].head(), None)}
@@ -201,7 +201,7 @@ def test_a_decision_of_an_older_version_about_a_gap_names_what_is_held_behind_it
 
 @every_grade
 @pytest.mark.parametrize("action", [DecisionAction.DROP, DecisionAction.REPLACE, DecisionAction.GIVE_UP])
-def test_a_decision_about_content_that_another_has_replaced_is_void(order: Order, action: DecisionAction) -> None:
+def test_a_decision_about_replaced_content_is_void(order: Order, action: DecisionAction) -> None:
     """Each saw the same message; the first decision was not taken yet when the second was recorded."""
     line, before = failed(order)
     first = about(before, DecisionAction.REPLACE, new=[BAD, "again"], id="1")
@@ -241,7 +241,7 @@ def test_a_decision_about_content_that_another_has_replaced_is_void(order: Order
         ({"v": dt.date(2026, 1, 2)}, {"v": "2026-01-02"}, True),
     ],
 )
-def test_content_is_the_same_by_its_values(was: Message, now: Message, is_same: bool) -> None:
+def test_decide_compares_message_content_by_value(was: Message, now: Message, is_same: bool) -> None:
     line, before = failed(Monotone("r"))
     held = before.timelines["a"]
     group = Group("a", held, Fold(line, line.state), Journal(), now_us=7)
@@ -254,7 +254,7 @@ def test_content_is_the_same_by_its_values(was: Message, now: Message, is_same: 
     )
 
 
-def test_a_handler_that_changes_its_message_makes_no_decision_void() -> None:
+def test_a_message_changed_by_the_handler_does_not_void_a_decision() -> None:
     def apply(state: list[Any], message: Message) -> tuple[list[Any], list[Any]]:
         message["v"] = f"{message['v']}!"
         raise ValueError("as ever")
@@ -268,7 +268,7 @@ def test_a_handler_that_changes_its_message_makes_no_decision_void() -> None:
     assert replaced.verdicts["2"] == "the group has changed in the meantime: the content of the message was replaced"
 
 
-def test_only_the_fields_that_were_changed_are_replaced() -> None:
+def test_replace_changes_only_the_changed_fields() -> None:
     line, before = failed(Monotone("r"))
     group = Group("a", before.timelines["a"], Fold(line, line.state), Journal(), now_us=7)
     given: list[Message] = []
@@ -286,7 +286,7 @@ def test_only_the_fields_that_were_changed_are_replaced() -> None:
 
 
 @every_grade
-def test_giving_up_is_void_if_another_message_is_at_the_head(order: Order) -> None:
+def test_give_up_is_void_if_the_first_held_message_changed(order: Order) -> None:
     line, before = failed(order, BAD)
     seen = about(before, DecisionAction.GIVE_UP)
     after = done(line, before, about(before, DecisionAction.REPLACE, new="mended"))
@@ -298,7 +298,7 @@ def test_giving_up_is_void_if_another_message_is_at_the_head(order: Order) -> No
 
 
 @pytest.mark.parametrize("order", [Gapless("r", epoch="e"), Monotone("r", epoch="e")], ids=["gapless", "monotone"])
-def test_a_resumed_group_goes_on_through_the_epochs_that_it_kept_back(order: Order) -> None:
+def test_resume_continues_through_the_held_epochs(order: Order) -> None:
     handler = Mended()
     line = pipeline(order, handler=handler)
     early = 5 if isinstance(order, Gapless) else 2
@@ -317,7 +317,7 @@ def test_a_resumed_group_goes_on_through_the_epochs_that_it_kept_back(order: Ord
 
 
 @every_grade
-def test_a_failed_group_goes_on_with_the_new_content_of_its_head(order: Order) -> None:
+def test_replace_of_the_failed_message_continues_the_group(order: Order) -> None:
     line, before = failed(order, "y")
     result = done(line, before, about(before, DecisionAction.REPLACE, new="mended"))
     assert (status(result), result.states["a"]) == (Status.OPEN, ["x", "mended", "y"])
@@ -325,7 +325,7 @@ def test_a_failed_group_goes_on_with_the_new_content_of_its_head(order: Order) -
 
 
 @every_grade
-def test_new_content_behind_the_head_waits_with_the_others(order: Order) -> None:
+def test_replace_of_a_later_held_message_keeps_the_group_parked(order: Order) -> None:
     line, before = failed(order, BAD, "z")
     result = done(line, before, about(before, DecisionAction.REPLACE, 1, new="mended"))
     assert status(result) is Status.FAILED
@@ -336,7 +336,7 @@ def test_new_content_behind_the_head_waits_with_the_others(order: Order) -> None
 
 
 @every_grade
-def test_new_content_that_fails_parks_the_group_again(order: Order) -> None:
+def test_replace_with_content_that_fails_parks_the_group_again(order: Order) -> None:
     line, before = failed(order)
     result = done(line, before, about(before, DecisionAction.REPLACE, new=BAD))
     assert status(result) is Status.FAILED
@@ -345,7 +345,9 @@ def test_new_content_that_fails_parks_the_group_again(order: Order) -> None:
 
 @every_grade
 @pytest.mark.parametrize("number", [0, 1], ids=["applied", "held"])
-def test_a_copy_of_the_old_content_is_a_duplicate_and_of_the_new_a_conflict(order: Order, number: int) -> None:
+def test_after_replace_a_copy_of_the_old_content_is_a_duplicate_and_of_the_new_a_conflict(
+    order: Order, number: int
+) -> None:
     line, before = failed(order, "old")
     old = before.held[number].message
     result = done(line, before, about(before, DecisionAction.REPLACE, number, new="new"))
@@ -355,7 +357,7 @@ def test_a_copy_of_the_old_content_is_a_duplicate_and_of_the_new_a_conflict(orde
     assert other.counts.rejected == {"conflict": 1}
 
 
-def test_a_message_that_waits_for_its_predecessor_can_be_replaced() -> None:
+def test_replace_changes_a_message_waiting_for_its_predecessor() -> None:
     line = pipeline(on_gap=Wait("10 seconds"))
     before = line.replay(revisions(3), now=at(0))
     result = done(line, before, about(before, DecisionAction.REPLACE, new="new"), now=at(5))
@@ -366,7 +368,7 @@ def test_a_message_that_waits_for_its_predecessor_can_be_replaced() -> None:
 
 @every_grade
 @pytest.mark.parametrize("field", ["g", "place"])
-def test_what_places_a_message_cannot_be_replaced(order: Order, field: str) -> None:
+def test_replace_is_void_if_it_changes_a_key_field(order: Order, field: str) -> None:
     line, before = failed(order)
     name = field if field == "g" else line.key_fields[-1]
     decision = about(before, DecisionAction.REPLACE, new="mended")
@@ -376,19 +378,19 @@ def test_what_places_a_message_cannot_be_replaced(order: Order, field: str) -> N
 
 
 @every_grade
-def test_a_field_that_the_new_content_leaves_out_stays_as_it_is(order: Order) -> None:
+def test_replace_keeps_fields_that_the_new_content_omits(order: Order) -> None:
     line, before = failed(order, "y")
     decision = dataclasses.replace(about(before, DecisionAction.REPLACE, 1), old=None, new={"v": "new"})
     result = done(line, before, decision)
     assert result.held[1].message == {**before.held[1].message, "v": "new"}
 
 
-def test_new_content_must_be_there() -> None:
+def test_replace_without_new_content_is_void() -> None:
     line, before = failed(FOREVER)
     assert "no new content" in void(line, before, dataclasses.replace(about(before, DecisionAction.REPLACE), new=None))
 
 
-def test_new_content_that_does_not_fit_the_message_type_is_void() -> None:
+def test_replace_is_void_if_the_content_does_not_fit_the_message_type() -> None:
     @dataclasses.dataclass
     class Typed:
         g: str
@@ -415,7 +417,7 @@ def test_new_content_that_does_not_fit_the_message_type_is_void() -> None:
 
 
 @every_grade
-def test_nothing_but_the_content_is_taken_from_what_was_made_again(order: Order) -> None:
+def test_replace_takes_only_the_content_of_the_new_entry(order: Order) -> None:
     line, before = failed(order)
     held = before.timelines["a"]
     group = Group("a", held, Fold(line, line.state), Journal(), now_us=7)
@@ -433,7 +435,7 @@ def test_nothing_but_the_content_is_taken_from_what_was_made_again(order: Order)
 
 
 @every_grade
-def test_a_failed_group_goes_on_without_its_head(order: Order) -> None:
+def test_drop_of_the_failed_message_continues_the_group(order: Order) -> None:
     line, before = failed(order, "y")
     result = done(line, before, about(before, DecisionAction.DROP, why="it is spoilt"))
     assert (status(result), result.states["a"]) == (Status.OPEN, ["x", "y"])
@@ -443,7 +445,7 @@ def test_a_failed_group_goes_on_without_its_head(order: Order) -> None:
 
 
 @every_grade
-def test_a_copy_of_a_dropped_message_does_not_come_in_after_all(order: Order) -> None:
+def test_a_copy_of_a_dropped_message_is_not_applied(order: Order) -> None:
     line, before = failed(order, "y")
     result = done(line, before, about(before, DecisionAction.DROP))
     for value in (BAD, "other"):
@@ -464,7 +466,7 @@ def test_without_revisions_any_held_message_can_be_dropped(order: Order) -> None
     assert last.states["a"] == ["x", "mended", "z"]
 
 
-def test_a_message_that_waits_for_a_later_one_can_be_dropped() -> None:
+def test_a_message_waiting_for_the_watermark_can_be_dropped() -> None:
     line = pipeline(Timestamp("t", "1 hour"))
     before = line.replay(history("x", "y"))
     result = done(line, before, about(before, DecisionAction.DROP))
@@ -473,7 +475,7 @@ def test_a_message_that_waits_for_a_later_one_can_be_dropped() -> None:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_without_a_dropped_message_the_others_keep_their_order(number: int) -> None:
+def test_drop_keeps_the_order_of_the_other_held_messages(number: int) -> None:
     line = pipeline(Timestamp("t", "1 hour"))
     given = history(*"abcdef")
     before = line.replay(arrive([given[at] for at in (0, 4, 1, 5, 3, 2)]))
@@ -481,20 +483,20 @@ def test_without_a_dropped_message_the_others_keep_their_order(number: int) -> N
     assert result.states["a"] == [value for value in "abcdef" if value != "abcdef"[number]]
 
 
-def test_with_revisions_only_the_message_at_which_a_group_failed_can_be_dropped() -> None:
+def test_with_revisions_only_the_failed_message_can_be_dropped() -> None:
     line, before = failed(FOREVER, "y")
     assert "only the message on which" in void(line, before, about(before, DecisionAction.DROP, 1))
     waiting = line.replay(revisions(3))
     assert "only the message on which" in void(line, waiting, about(waiting, DecisionAction.DROP))
 
 
-def test_a_message_of_an_epoch_that_has_not_begun_cannot_be_dropped() -> None:
+def test_drop_of_a_message_of_a_later_epoch_is_void() -> None:
     line = pipeline(Monotone("r", epoch="e"))
     before = line.replay(arrive([{"e": 1, "r": 1, "v": BAD}, {"e": 2, "r": 1, "v": "y"}]))
     assert "has not begun" in void(line, before, about(before, DecisionAction.DROP, 1))
 
 
-def test_a_dropped_head_leaves_the_gap_behind_it() -> None:
+def test_drop_of_the_first_message_leaves_the_gap_behind_it() -> None:
     line = pipeline(on_gap=Wait("10 seconds", then="park"))
     before = line.replay(arrive([*history(BAD), *revisions(5)]), now=at(0))
     result = done(line, before, about(before, DecisionAction.DROP), now=at(9))
@@ -506,7 +508,7 @@ def test_a_dropped_head_leaves_the_gap_behind_it() -> None:
 
 @every_grade
 @pytest.mark.parametrize("action", [DecisionAction.DROP, DecisionAction.REPLACE])
-def test_a_decision_about_a_message_that_is_gone_or_another_is_void(order: Order, action: DecisionAction) -> None:
+def test_a_decision_about_a_missing_or_different_message_is_void(order: Order, action: DecisionAction) -> None:
     line, before = failed(order, "y")
     decision = about(before, action, new="new")
     other = dataclasses.replace(decision, digest="00" * 32)
@@ -522,7 +524,7 @@ def test_a_decision_about_a_message_that_is_gone_or_another_is_void(order: Order
 
 
 @pytest.mark.parametrize("parked", [False, True], ids=["waiting", "parked"])
-def test_a_gap_is_skipped_as_a_wait_would_skip_it(parked: bool) -> None:
+def test_skip_decision_equals_a_skip_by_wait_policy(parked: bool) -> None:
     given = revisions(1, 4, 5, 7)
     line = pipeline(on_gap=Wait("10 seconds", then="park"))
     before = line.replay(given, now=at(0))
@@ -539,7 +541,7 @@ def test_a_gap_is_skipped_as_a_wait_would_skip_it(parked: bool) -> None:
     assert (last.states, last.timelines) == (skipped.states, skipped.timelines)
 
 
-def test_a_skip_is_void_if_the_gap_is_not_exactly_that() -> None:
+def test_skip_is_void_if_the_missing_revisions_differ() -> None:
     line = pipeline()
     before = line.replay(revisions(1, 5))
     seen = about(before, DecisionAction.SKIP)
@@ -550,26 +552,26 @@ def test_a_skip_is_void_if_the_gap_is_not_exactly_that() -> None:
     assert "of epoch 0" in void(line, before, dataclasses.replace(seen, epoch=1))
 
 
-def test_a_group_that_failed_has_no_gap_to_skip() -> None:
+def test_skip_of_a_failed_group_is_void() -> None:
     line = pipeline()
     before = line.replay(arrive([*history("x", BAD), *revisions(5)]))
     assert "its handler raised" in void(line, before, about(before, DecisionAction.SKIP))
 
 
 @other_grades
-def test_an_order_without_gaps_has_none_to_skip(order: Order) -> None:
+def test_skip_is_void_for_orders_without_gap_detection(order: Order) -> None:
     line, before = failed(order)
     assert "does not detect gaps" in void(line, before, about(before, DecisionAction.SKIP))
 
 
-def test_a_message_behind_a_skipped_gap_may_fail() -> None:
+def test_skip_parks_the_group_if_the_next_message_fails() -> None:
     line = pipeline()
     before = line.replay([history("x", "y", BAD)[2]])
     result = done(line, before, about(before, DecisionAction.SKIP))
     assert (status(result), result.counts.released, result.counts.held) == (Status.FAILED, 0, 0)
 
 
-def test_decisions_come_before_the_check_that_ends_the_run() -> None:
+def test_decisions_are_applied_before_the_gap_check_that_ends_the_run() -> None:
     line = pipeline(on_gap=Wait("10 seconds", then="fail"))
     before = line.replay(revisions(2), now=at(0))
     with pytest.raises(GapError):
@@ -581,7 +583,7 @@ def test_decisions_come_before_the_check_that_ends_the_run() -> None:
 
 
 @every_grade
-def test_a_group_that_is_given_up_rejects_what_it_holds_and_what_comes(order: Order) -> None:
+def test_give_up_rejects_held_and_later_messages(order: Order) -> None:
     line, before = failed(order, "y")
     result = done(line, before, about(before, DecisionAction.GIVE_UP, why="closed"))
     assert (status(result), result.held, result.states) == (Status.GIVEN_UP, [], before.states)
@@ -595,7 +597,7 @@ def test_a_group_that_is_given_up_rejects_what_it_holds_and_what_comes(order: Or
     assert (later.states, later.held, status(later)) == (before.states, [], Status.GIVEN_UP)
 
 
-def test_a_group_that_is_open_or_waits_can_be_given_up() -> None:
+def test_an_open_or_waiting_group_can_be_given_up() -> None:
     line = pipeline()
     for messages in (revisions(1), revisions(3), revisions(1, 3)):
         before = line.replay(messages)
@@ -605,7 +607,7 @@ def test_a_group_that_is_open_or_waits_can_be_given_up() -> None:
 
 
 @pytest.mark.parametrize("order", [Gapless("r", epoch="e"), Monotone("r", epoch="e")], ids=["gapless", "monotone"])
-def test_a_higher_epoch_does_not_revive_what_was_given_up(order: Order) -> None:
+def test_a_higher_epoch_does_not_reopen_a_given_up_group(order: Order) -> None:
     line = pipeline(order)
     before = line.replay(history("x", BAD, e=1))
     result = done(line, before, about(before, DecisionAction.GIVE_UP))
@@ -615,7 +617,7 @@ def test_a_higher_epoch_does_not_revive_what_was_given_up(order: Order) -> None:
         assert (later.counts.rejected, later.counts.stale) == (({reason: 1}, 0) if reason else ({}, 1))
 
 
-def test_time_releases_nothing_of_a_group_that_was_given_up() -> None:
+def test_final_releases_no_message_of_a_given_up_group() -> None:
     line = pipeline(Timestamp("t", "1 hour"))
     before = line.replay(history("x", "y"))
     result = done(line, before, about(before, DecisionAction.GIVE_UP))
@@ -625,7 +627,7 @@ def test_time_releases_nothing_of_a_group_that_was_given_up() -> None:
 
 @every_grade
 @pytest.mark.parametrize("action", [each for each in DecisionAction if each is not DecisionAction.UPGRADE])
-def test_nothing_can_be_decided_about_a_group_that_was_given_up(order: Order, action: DecisionAction) -> None:
+def test_a_decision_about_a_given_up_group_is_void(order: Order, action: DecisionAction) -> None:
     line, before = failed(order, "y")
     if action is DecisionAction.SKIP and isinstance(order, Gapless):
         line = pipeline(order)
@@ -637,7 +639,7 @@ def test_nothing_can_be_decided_about_a_group_that_was_given_up(order: Order, ac
 # -- several decisions ---------------------------------------------------------------------------------------
 
 
-def test_decisions_are_taken_in_the_order_of_time_and_id() -> None:
+def test_decisions_are_applied_in_order_of_time_and_id() -> None:
     line, before = failed(FOREVER, "y")
     drop = about(before, DecisionAction.DROP, id="b", at_us=1)
     replace = about(before, DecisionAction.REPLACE, new="mended", id="a", at_us=1)
@@ -648,21 +650,21 @@ def test_decisions_are_taken_in_the_order_of_time_and_id() -> None:
     assert "not held" in (result.verdicts["a"] or "")
 
 
-def test_decisions_come_before_the_messages_of_the_step() -> None:
+def test_decisions_are_applied_before_the_messages_of_the_step() -> None:
     line = pipeline()
     before = line.replay(revisions(1, 4))
     result = done(line, before, about(before, DecisionAction.SKIP), then=revisions(2, 3, 5))
     assert (result.states["a"], result.counts.rejected) == (["v1", "v4", "v5"], {"skipped": 2})
 
 
-def test_a_group_that_is_not_known_is_not_decided_about() -> None:
+def test_a_decision_about_an_unknown_group_is_void() -> None:
     line, before = failed(FOREVER)
     decision = about(before, DecisionAction.GIVE_UP, group="b")
     assert void(line, before, decision) == "no group 'b'"
     assert take(line, before, decision, then=history("x", g="b")).states["b"] == ["x"]
 
 
-def test_an_action_may_be_text_but_must_be_one() -> None:
+def test_a_decision_action_may_be_a_text_and_must_exist() -> None:
     assert Decision(id="1", action="give-up", group="a", by="b", at_us=0).action is DecisionAction.GIVE_UP  # type: ignore[arg-type]
     with pytest.raises(InputError, match="expected replace, drop"):
         Decision(id="1", action="shrug", group="a", by="b", at_us=0)  # type: ignore[arg-type]
@@ -725,7 +727,9 @@ def decided(draw: st.DrawFn, seen: Replay, number: int) -> list[Decision]:
 @any_grade
 @settings(max_examples=max(25, settings().max_examples // 4))
 @given(data=st.data())
-def test_whatever_is_decided_the_books_balance_and_no_stranger_notices(order: Order, data: st.DataObject) -> None:
+def test_counts_balance_and_other_groups_are_unaffected_after_random_decisions(
+    order: Order, data: st.DataObject
+) -> None:
     wait = data.draw(st.sampled_from([Wait("2 seconds", then="park"), Wait("2 seconds", then="skip")]))
     line = pipeline(order, handler=note, on_gap=wait if isinstance(order, Gapless) else None)
     messages = data.draw(histories())
@@ -770,7 +774,7 @@ def of_stranger(result: Replay) -> list[Any]:
 @any_grade
 @settings(max_examples=max(25, settings().max_examples // 4))
 @given(data=st.data())
-def test_between_decisions_the_cut_changes_nothing(order: Order, data: st.DataObject) -> None:
+def test_step_boundaries_between_decisions_do_not_change_the_result(order: Order, data: st.DataObject) -> None:
     line = pipeline(order, handler=note)
     messages = data.draw(histories())
     middle = data.draw(st.integers(1, len(messages)))

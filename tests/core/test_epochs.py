@@ -24,7 +24,7 @@ def history(*places: tuple[int, int], bad: tuple[int, int] | None = None) -> lis
 
 
 @every
-def test_the_state_is_kept_and_the_revisions_begin_again(order: Order) -> None:
+def test_a_new_epoch_keeps_the_state_and_restarts_revisions(order: Order) -> None:
     for ends in ([], [2], [1, 2, 3]):
         last = steps(pipeline(order), cut(history((1, 1), (1, 2), (2, 1), (2, 2)), ends))[-1]
         assert last.states == {"a": ["1/1", "1/2", "2/1", "2/2"]}
@@ -34,14 +34,14 @@ def test_the_state_is_kept_and_the_revisions_begin_again(order: Order) -> None:
 
 
 @every
-def test_the_first_epoch_seen_may_be_any(order: Order) -> None:
+def test_the_first_epoch_may_be_any_number(order: Order) -> None:
     for first in (-1, 0, 7):
         result = pipeline(order).replay(history((first, 1), (first, 2), (first + 5, 1)))
         assert result.states == {"a": [f"{first}/1", f"{first}/2", f"{first + 5}/1"]}
 
 
 @every
-def test_an_older_epoch_is_stale(order: Order) -> None:
+def test_a_message_of_an_older_epoch_is_stale(order: Order) -> None:
     for ends in ([], [1]):
         last = steps(pipeline(order), cut(history((2, 1), (1, 1), (1, 2), (2, 2)), ends))[-1]
         assert last.states == {"a": ["2/1", "2/2"]}
@@ -49,13 +49,13 @@ def test_an_older_epoch_is_stale(order: Order) -> None:
 
 
 @every
-def test_within_a_step_without_arrival_the_epochs_come_in_their_order(order: Order) -> None:
+def test_without_arrival_epochs_are_applied_in_order_within_a_step(order: Order) -> None:
     result = pipeline(order, arrival=None, ignore=["o"]).replay(history((3, 1), (1, 2), (2, 1), (1, 1)))
     assert result.states == {"a": ["1/1", "1/2", "2/1", "3/1"]}
     assert result.counts.stale == 0
 
 
-def test_what_was_held_of_an_older_epoch_is_too_late() -> None:
+def test_a_new_epoch_rejects_held_messages_of_the_old_epoch_as_late() -> None:
     for ends in ([], [2]):
         last = steps(pipeline(GAPLESS), cut(history((1, 3), (1, 5), (2, 1)), ends))[-1]
         assert last.states == {"a": ["2/1"]}
@@ -70,7 +70,7 @@ def test_a_new_epoch_may_begin_with_a_gap() -> None:
     assert (second.states, second.counts.stale) == ({"a": ["1/1", "2/1", "2/2"]}, 1)
 
 
-def test_a_new_epoch_frees_a_group_that_a_gap_parked() -> None:
+def test_a_new_epoch_resumes_a_group_parked_at_a_gap() -> None:
     line = pipeline(GAPLESS, on_gap=Wait("0 seconds", then="park"))
     first, second = steps(line, cut(history((1, 2), (2, 1)), [1]))
     assert first.held[0].status == "gap"
@@ -78,7 +78,7 @@ def test_a_new_epoch_frees_a_group_that_a_gap_parked() -> None:
     assert (second.errors, second.counts.released, second.counts.rejected) == ({}, 1, {"late": 1})
 
 
-def test_a_new_epoch_forgets_what_was_skipped() -> None:
+def test_a_new_epoch_forgets_skipped_revisions() -> None:
     line = pipeline(GAPLESS, on_gap=Wait("0 seconds", then="skip"))
     results = steps(line, cut(history((1, 2), (1, 1), (2, 1), (2, 1)), [1, 2]))
     assert results[1].counts.rejected == {"skipped": 1}
@@ -87,7 +87,7 @@ def test_a_new_epoch_forgets_what_was_skipped() -> None:
 
 
 @every
-def test_a_failed_group_waits_for_a_decision_whatever_the_epoch(order: Order) -> None:
+def test_a_new_epoch_does_not_resume_a_failed_group(order: Order) -> None:
     places = history((1, 1), (2, 2), (2, 1), (1, 2), bad=(1, 1))
     for ends in ([], [1], [1, 2, 3]):
         last = steps(pipeline(order), cut(places, ends))[-1]
@@ -97,20 +97,20 @@ def test_a_failed_group_waits_for_a_decision_whatever_the_epoch(order: Order) ->
 
 
 @every
-def test_a_failed_group_knows_the_copies_of_every_epoch(order: Order) -> None:
+def test_a_failed_group_detects_duplicates_and_conflicts_in_every_epoch(order: Order) -> None:
     places = history((1, 1), (2, 2), (1, 1), (2, 2), bad=(1, 1))
     result = pipeline(order).replay([*places, {**places[1], "v": "other", "o": 8}])
     assert (result.counts.held, result.counts.duplicate, result.counts.rejected) == (2, 2, {"conflict": 1})
 
 
-def test_a_failed_group_tells_the_same_number_in_two_epochs_apart() -> None:
+def test_a_failed_group_distinguishes_equal_revisions_of_two_epochs() -> None:
     """The copy of the failed message is not a conflict with the one of the next epoch."""
     result = pipeline(MONOTONE).replay(history((1, 5), (2, 5), (1, 5), bad=(1, 5)))
     assert (result.counts.held, result.counts.duplicate, result.counts.rejected) == (2, 1, {})
 
 
 @every
-def test_what_a_failed_group_holds_of_the_next_epoch_comes_when_that_begins(order: Order) -> None:
+def test_held_messages_of_the_next_epoch_are_released_when_it_begins(order: Order) -> None:
     """A decision lets the group go on; the failed message and what is behind it are of an epoch that is over then."""
     line = order.timeline(epoch=1)
     for message in history((1, 1), (1, 2), (2, 1), (2, 3), (3, 1)):
@@ -135,7 +135,7 @@ def test_what_a_failed_group_holds_of_the_next_epoch_comes_when_that_begins(orde
     ],
     ids=["gapless", "monotone"],
 )
-def test_what_is_still_held_when_its_epoch_begins_is_known(order: Order) -> None:
+def test_a_message_held_when_its_epoch_begins_is_recognized_as_a_copy(order: Order) -> None:
     line = order.timeline(epoch=1, parked=Status.FAILED)
     line.hold(TimelineEntry(3, bytes(32), "2/3", epoch=2), now_us=0)
     line.parked = None
@@ -143,6 +143,6 @@ def test_what_is_still_held_when_its_epoch_begins_is_known(order: Order) -> None
     assert line.relation(TimelineEntry(3, bytes(32), "2/3", epoch=2)) is Relation.COPY
 
 
-def test_a_step_of_times_is_in_microseconds() -> None:
+def test_instant_us_returns_microseconds_since_1970() -> None:
     assert instant_us(dt.datetime(1970, 1, 1, 0, 0, 1, 5)) == 1_000_005  # noqa: DTZ001 - that is what it is for
     assert instant_us(dt.datetime(1970, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2)))) == 0

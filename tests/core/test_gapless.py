@@ -71,11 +71,11 @@ def check_all(histories: list[list[Message]], order: Gapless = ORDER) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_every_small_history_in_every_order(size: int) -> None:
+def test_gapless_equals_the_reference_for_every_small_history(size: int) -> None:
     check_all([revisions(*numbers) for numbers in small_histories(size)])
 
 
-def test_every_history_of_six_in_every_order() -> None:
+def test_gapless_equals_the_reference_for_every_history_of_six() -> None:
     """As above; but past the reading of messages, which would take most of the time."""
     line = pipeline()
     entries = {
@@ -96,7 +96,7 @@ def test_every_history_of_six_in_every_order() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_every_small_history_with_a_conflict(size: int) -> None:
+def test_gapless_equals_the_reference_for_every_small_history_with_a_conflict(size: int) -> None:
     """As above, but the second copy of a revision has other content: the first to arrive wins."""
     check_all(
         [
@@ -107,7 +107,7 @@ def test_every_small_history_with_a_conflict(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_every_small_history_with_a_message_that_fails(size: int) -> None:
+def test_gapless_equals_the_reference_for_every_small_history_with_a_failing_message(size: int) -> None:
     check_all(
         [
             [{**message, "v": BAD if message["r"] == bad else message["v"]} for message in revisions(*numbers)]
@@ -118,7 +118,7 @@ def test_every_small_history_with_a_message_that_fails(size: int) -> None:
 
 
 @pytest.mark.parametrize("start", [-3, 0, 7])
-def test_the_first_revision_may_be_any_number(start: int) -> None:
+def test_gapless_start_may_be_any_number(start: int) -> None:
     order = Gapless("r", start=start)
     check_all([revisions(*(start - 1 + number for number in numbers)) for numbers in small_histories(4)], order)
     below = pipeline(order).replay(revisions(start - 1))
@@ -127,7 +127,7 @@ def test_the_first_revision_may_be_any_number(start: int) -> None:
     ]
 
 
-def test_the_first_message_may_say_where_a_group_begins() -> None:
+def test_gapless_start_first_begins_at_the_first_message() -> None:
     check_all([revisions(*numbers) for numbers in small_histories(4)], Gapless("r", start="first"))
     first, second = steps(pipeline(Gapless("r", start="first")), [revisions(7, 9), revisions(6, 8, 7)])
     assert ([each.message["r"] for each in first.held], first.states) == ([9], {"a": ["v7"]})
@@ -135,7 +135,7 @@ def test_the_first_message_may_say_where_a_group_begins() -> None:
     assert (second.counts.stale, second.counts.duplicate) == (1, 1)
 
 
-def test_each_epoch_begins_where_its_first_message_says() -> None:
+def test_gapless_start_first_applies_to_each_epoch() -> None:
     order = Gapless("r", start="first", epoch="e")
     came = [*revisions(5, 6, e=1), *revisions(40, 42, 41, 39, e=2)]
     result = pipeline(order).replay(arrive(came))
@@ -143,7 +143,7 @@ def test_each_epoch_begins_where_its_first_message_says() -> None:
 
 
 @pytest.mark.parametrize("numbers", [(1, 2, 4, 5, 3), (2, 1, 5, 6, 4, 3)])
-def test_what_was_early_is_applied_when_the_gap_closes(numbers: tuple[int, ...]) -> None:
+def test_held_messages_are_applied_when_the_gap_closes(numbers: tuple[int, ...]) -> None:
     """Two orders of arrival that have gone wrong elsewhere: a later gap was closed, or not, by an earlier release."""
     result = pipeline().replay(revisions(*numbers))
     assert result.states == {"a": [f"v{number}" for number in sorted(numbers)]}
@@ -152,7 +152,7 @@ def test_what_was_early_is_applied_when_the_gap_closes(numbers: tuple[int, ...])
         assert story(steps(pipeline(), cut(revisions(*numbers), ends))) == story([result])
 
 
-def test_a_released_message_is_counted_once_where_it_leaves() -> None:
+def test_a_released_message_is_counted_once_in_the_step_of_its_release() -> None:
     first, second, third = steps(pipeline(), cut(revisions(3, 2, 4, 1, 1), [2, 3]))
     counts = first.counts
     assert (counts.received, counts.released, counts.applied, counts.held) == (2, 0, 0, 2)
@@ -161,7 +161,7 @@ def test_a_released_message_is_counted_once_where_it_leaves() -> None:
     assert (counts.received, counts.released, counts.applied, counts.duplicate, counts.held) == (2, 3, 4, 1, 0)
 
 
-def test_a_held_message_has_its_status_and_its_content() -> None:
+def test_a_held_message_has_its_status_and_content() -> None:
     result = pipeline().replay(revisions(5, 3))
     assert [(each.group, each.status, each.message["r"]) for each in result.held] == [
         ("a", "waiting", 3),
@@ -171,7 +171,7 @@ def test_a_held_message_has_its_status_and_its_content() -> None:
     assert result.errors == {}
 
 
-def test_a_conflict_is_kept_with_its_reason() -> None:
+def test_a_conflict_is_rejected_with_its_reason() -> None:
     first, second = {"r": 1, "v": "x"}, {"r": 1, "v": "y"}
     for parts in ([[first, second]], [[first], [second]]):
         last = steps(pipeline(), [arrive(part) for part in parts])[-1]
@@ -181,13 +181,13 @@ def test_a_conflict_is_kept_with_its_reason() -> None:
         assert "different content" in rejected.detail
 
 
-def test_a_conflict_with_a_held_message_is_seen_before_its_turn() -> None:
+def test_a_conflict_with_a_held_message_is_detected_on_arrival() -> None:
     result = pipeline().replay(arrive([{"r": 3, "v": "x"}, {"r": 3, "v": "y"}, {"r": 3, "v": "x"}]))
     assert (result.counts.held, result.counts.duplicate, result.counts.rejected) == (1, 1, {"conflict": 1})
     assert [each.message["v"] for each in result.held] == ["x"]
 
 
-def test_within_a_step_without_arrival_the_digest_decides_a_conflict() -> None:
+def test_without_arrival_the_digest_decides_a_conflict_within_a_step() -> None:
     """So that a replay decides the same, whatever the order in which the messages are listed."""
     rivals = [{"g": "a", "r": 1, "v": value} for value in "wxyz"]
     found = [pipeline(arrival=None).replay(listed).states for listed in permutations(rivals)]
@@ -211,7 +211,7 @@ def cuts(size: int) -> st.SearchStrategy[list[int]]:
 
 
 @given(st.data(), histories(conflicts=True))
-def test_one_step_does_what_the_reference_says(data: st.DataObject, history: list[Message]) -> None:
+def test_a_gapless_step_equals_the_reference(data: st.DataObject, history: list[Message]) -> None:
     result = pipeline().replay(data.draw(st.permutations(history)))  # the list's order does not count, arrival does
     check_books([result])
     for group in {message["g"] for message in history}:
@@ -221,7 +221,7 @@ def test_one_step_does_what_the_reference_says(data: st.DataObject, history: lis
 
 
 @given(st.data(), histories(conflicts=False), st.booleans())
-def test_without_conflicts_neither_order_nor_cut_changes_anything(
+def test_without_conflicts_arrival_order_and_step_boundaries_do_not_change_the_result(
     data: st.DataObject, history: list[Message], arrival: bool
 ) -> None:
     line = pipeline(arrival="o" if arrival else None, ignore=["o"])
@@ -238,18 +238,20 @@ def test_without_conflicts_neither_order_nor_cut_changes_anything(
 
 @given(st.data(), histories(conflicts=True))
 @example(data=None, history=revisions(1, 2, 4, 5, 3))
-def test_with_conflicts_the_cut_changes_nothing(data: st.DataObject | None, history: list[Message]) -> None:
+def test_with_conflicts_step_boundaries_do_not_change_the_result(
+    data: st.DataObject | None, history: list[Message]
+) -> None:
     ends = data.draw(cuts(len(history))) if data else [2, 4]
     assert story(steps(pipeline(), cut(history, ends))) == story([pipeline().replay(history)])
 
 
 @given(histories(conflicts=True))
-def test_every_message_a_step_of_its_own(history: list[Message]) -> None:
+def test_gapless_with_one_message_per_step_gives_the_same_result(history: list[Message]) -> None:
     assert story(steps(pipeline(), [[], *([each] for each in history)])) == story([pipeline().replay(history)])
 
 
 @given(histories(conflicts=True))
-def test_no_group_changes_another(history: list[Message]) -> None:
+def test_groups_do_not_affect_each_other(history: list[Message]) -> None:
     together = pipeline().replay(history)
     apart = {group: pipeline().replay([each for each in history if each["g"] == group]) for group in range(3)}
     assert together.states == {name: state for each in apart.values() for name, state in each.states.items()}
@@ -259,7 +261,7 @@ def test_no_group_changes_another(history: list[Message]) -> None:
     assert went(together.counts) == went(total)
 
 
-def test_a_step_leaves_the_step_before_as_it_was() -> None:
+def test_a_step_does_not_change_the_result_of_the_step_before() -> None:
     """The state is changed in place by the handler, but only in a copy: a step can be taken again."""
     before = pipeline().replay(revisions(1, 3))
     told = story([before])
@@ -270,7 +272,7 @@ def test_a_step_leaves_the_step_before_as_it_was() -> None:
     assert before.states == {"a": ["v1"]}
 
 
-def test_the_outputs_of_a_run_are_sorted_by_group_and_revision() -> None:
+def test_replay_outputs_are_sorted_by_group_and_revision() -> None:
     line = pipeline(handler=lambda state, message: (state, [message["v"]] * 2))
     result = line.replay(arrive([{"g": group, "r": revision, "v": revision} for revision in (2, 1) for group in "ba"]))
     found = [(each.group, each.revision, each.index) for each in result.outputs]

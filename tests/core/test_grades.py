@@ -81,7 +81,7 @@ def check(result: Replay, group: str, told: Expected) -> None:
 
 @grades
 @given(data=st.data())
-def test_one_step_does_what_the_reference_says(order: Order, data: st.DataObject) -> None:
+def test_a_step_equals_the_reference_for_every_order(order: Order, data: st.DataObject) -> None:
     final = isinstance(order, Timestamp) and data.draw(st.booleans())
     in_epochs = order in [grade for name, grade in GRADES.items() if name.endswith("in epochs")]
     # In epochs a failed group also holds what is newer, which the reference does not tell.
@@ -99,7 +99,7 @@ def test_one_step_does_what_the_reference_says(order: Order, data: st.DataObject
 
 @grades
 @given(data=st.data())
-def test_in_order_of_arrival_the_cut_changes_nothing(order: Order, data: st.DataObject) -> None:
+def test_in_order_of_arrival_step_boundaries_do_not_change_the_result(order: Order, data: st.DataObject) -> None:
     history = data.draw(histories())
     parts = cut(history, data.draw(st.lists(st.integers(0, len(history)), max_size=6)))
     assert story(steps(pipeline(order), parts)) == story([pipeline(order).replay(history)])
@@ -107,7 +107,7 @@ def test_in_order_of_arrival_the_cut_changes_nothing(order: Order, data: st.Data
 
 @grades
 @given(data=st.data())
-def test_no_group_changes_another(order: Order, data: st.DataObject) -> None:
+def test_groups_do_not_affect_each_other(order: Order, data: st.DataObject) -> None:
     history = data.draw(histories())
     together = pipeline(order).replay(history)
     apart = [pipeline(order).replay([each for each in history if each["g"] == group]) for group in "ab"]
@@ -119,7 +119,7 @@ def test_no_group_changes_another(order: Order, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("then", ["park", "wait"])
 @given(data=st.data())
-def test_with_waits_that_park_the_cut_changes_nothing(then: str, data: st.DataObject) -> None:
+def test_with_parking_waits_step_boundaries_do_not_change_the_result(then: str, data: st.DataObject) -> None:
     """A group that a gap parked goes on by itself, so a check of the waits more or less makes no difference."""
     line = pipeline(on_gap=Wait("3 seconds", then="park") if then == "park" else Wait(), order=Gapless("r", epoch="e"))
     history = data.draw(histories())
@@ -143,25 +143,25 @@ def numbers(*given: int) -> list[Message]:
     return arrive([{"r": number, "v": f"v{number}"} for number in given])
 
 
-def test_monotone_applies_what_is_newer_and_counts_what_is_not() -> None:
+def test_monotone_applies_newer_revisions_and_counts_stale_and_duplicate_ones() -> None:
     result = pipeline(Monotone("r")).replay(numbers(3, 7, 5, 7, -1, 20))
     assert result.states == {"a": ["v3", "v7", "v20"]}
     assert (result.counts.applied, result.counts.duplicate, result.counts.stale) == (3, 1, 2)
     assert result.held == []
 
 
-def test_monotone_may_begin_below_zero() -> None:
+def test_monotone_accepts_negative_revisions() -> None:
     result = pipeline(Monotone("r")).replay(numbers(-7, -9, -7, 0))
     assert (result.states, result.counts.duplicate, result.counts.stale) == ({"a": ["v-7", "v0"]}, 1, 1)
 
 
-def test_monotone_tells_a_conflict_from_a_duplicate() -> None:
+def test_monotone_distinguishes_a_conflict_from_a_duplicate() -> None:
     history = arrive([{"r": 1, "v": "x"}, {"r": 2, "v": "x"}, {"r": 1, "v": "y"}, {"r": 1, "v": "x"}])
     result = pipeline(Monotone("r")).replay(history)
     assert (result.counts.duplicate, result.counts.rejected) == (1, {"conflict": 1})
 
 
-def test_monotone_behind_a_failed_message_queues_in_order_and_knows_copies() -> None:
+def test_monotone_holds_messages_behind_a_failed_one_in_order() -> None:
     history = arrive([{"r": 1, "v": BAD}, *({"r": number, "v": f"v{number}"} for number in (4, 9, 7, 4, 1))])
     result = pipeline(Monotone("r")).replay(history)
     assert [(each.status, each.message["r"]) for each in result.held] == [("failed", 1), ("failed", 4), ("failed", 9)]
@@ -176,7 +176,7 @@ def timed(*given: tuple[float, str]) -> list[Message]:
     return arrive([{"t": at(seconds), "i": name, "v": name} for seconds, name in given])
 
 
-def test_a_message_is_applied_once_the_watermark_has_reached_its_time() -> None:
+def test_timestamp_applies_a_message_once_the_watermark_reaches_its_time() -> None:
     line = pipeline(late(10))
     one, two, three = steps(line, cut(timed((0, "a"), (9.999999, "b"), (10, "c")), [1, 2]))
     assert one.states == two.states == {"a": []}
@@ -185,19 +185,19 @@ def test_a_message_is_applied_once_the_watermark_has_reached_its_time() -> None:
     assert {each.status for each in three.held} == {"waiting"}
 
 
-def test_exactly_as_late_as_allowed_is_not_late() -> None:
+def test_timestamp_accepts_a_message_exactly_at_the_lateness_limit() -> None:
     result = pipeline(late(10)).replay(timed((10, "a"), (0, "b"), (-0.000001, "c")))
     assert result.states == {"a": ["b"]}
     assert [(each.reason, each.message["i"]) for each in result.rejected] == [("late", "c")]
 
 
-def test_what_waits_is_applied_by_its_time_and_ties_by_arrival() -> None:
+def test_timestamp_orders_held_messages_by_time_then_arrival() -> None:
     history = timed((3, "z"), (2, "y"), (3, "a"), (2, "b"), (1, "q"), (100, "end"))
     assert pipeline(late(10)).replay(history).states == {"a": ["q", "y", "b", "z", "a"]}
 
 
 @pytest.mark.parametrize("names", list(permutations("abc")), ids="".join)
-def test_without_lateness_ties_are_applied_as_they_arrive(names: tuple[str, ...]) -> None:
+def test_timestamp_without_lateness_applies_equal_times_in_order_of_arrival(names: tuple[str, ...]) -> None:
     """None of them is below the watermark, so none is late, and none waits for the others."""
     history = timed(*((5, name) for name in names), (4.9, "late"), (5, names[0]))
     result = pipeline(late(0)).replay(history)
@@ -205,7 +205,7 @@ def test_without_lateness_ties_are_applied_as_they_arrive(names: tuple[str, ...]
     assert (result.counts.duplicate, result.counts.rejected) == (1, {"late": 1})
 
 
-def test_the_watermark_is_the_groups_own() -> None:
+def test_timestamp_watermarks_are_per_group() -> None:
     """One wrong clock harms no stranger: a message of the far future makes only its own group's others late."""
     wrong = {"g": "a", "t": at(1e8), "i": "wrong", "v": "wrong"}
     rest = [{"g": group, "t": at(1), "i": "x", "v": "x"} for group in "ab"]
@@ -214,7 +214,7 @@ def test_the_watermark_is_the_groups_own() -> None:
     assert [each.group for each in result.rejected] == ["a"]
 
 
-def test_final_releases_in_order_what_waits() -> None:
+def test_final_releases_held_messages_in_order() -> None:
     line = pipeline(late(10))
     before = line.replay(timed((3, "c"), (2, "b"), (1, "a")))
     assert before.states == {"a": []}
@@ -224,7 +224,7 @@ def test_final_releases_in_order_what_waits() -> None:
     assert line.replay(timed((3, "c"), (2, "b"), (1, "a")), final=True).states == after.states
 
 
-def test_final_does_not_release_what_is_behind_a_failed_message() -> None:
+def test_final_does_not_release_messages_behind_a_failed_one() -> None:
     history = arrive([{"t": at(number), "i": str(number), "v": BAD if number == 1 else number} for number in range(3)])
     result = pipeline(late(10)).replay(history, final=True)
     assert result.states == {"a": [0]}
@@ -232,12 +232,12 @@ def test_final_does_not_release_what_is_behind_a_failed_message() -> None:
 
 
 @pytest.mark.parametrize("order", [Gapless("r"), Monotone("r"), Arrival()])
-def test_final_is_for_times_only(order: Order) -> None:
+def test_final_is_refused_for_orders_without_times(order: Order) -> None:
     with pytest.raises(InputError, match=rf"final=True .* {type(order).__name__} has no times"):
         pipeline(order).replay([], final=True)
 
 
-def test_a_waiting_message_knows_its_copies() -> None:
+def test_timestamp_detects_copies_of_a_held_message() -> None:
     history = timed((1, "a"), (2, "b"), (1, "a"))
     other = {**history[1], "v": "other", "o": 9}
     result = pipeline(late(10)).replay([*history, other])
@@ -250,7 +250,7 @@ def test_a_time_without_a_zone_is_utc() -> None:
     assert pipeline(late(10)).replay(history, final=True).states == {"a": ["b", "a"]}
 
 
-def test_final_ends_with_its_step() -> None:
+def test_final_applies_only_to_its_step() -> None:
     line = pipeline(late(10))
     before = line.replay(timed((0, "a")), final=True)
     after = line.replay(timed((20, "y"), (15, "x")), after=before)
@@ -258,14 +258,14 @@ def test_final_ends_with_its_step() -> None:
     assert len(after.held) == 2
 
 
-def test_what_comes_before_the_released_is_late() -> None:
+def test_a_message_earlier_than_a_released_one_is_late() -> None:
     line = pipeline(late(10))
     before = line.replay(timed((20, "b")), final=True)
     after = line.replay(timed((15, "a")), after=before, final=True)
     assert (after.states, after.counts.rejected) == ({"a": ["b"]}, {"late": 1})
 
 
-def test_final_brings_the_watermark_to_the_greatest_time_and_no_further() -> None:
+def test_final_advances_the_watermark_to_the_greatest_time() -> None:
     line = pipeline(late(10))
     first = line.replay(timed((0, "a")), final=True)
     second = line.replay(timed((1, "b")), after=first, final=True)
@@ -274,7 +274,7 @@ def test_final_brings_the_watermark_to_the_greatest_time_and_no_further() -> Non
     assert [(each.reason, each.message["i"]) for each in third.rejected] == [("late", "e")]
 
 
-def test_final_without_anything_waiting_changes_nothing() -> None:
+def test_final_without_held_messages_changes_nothing() -> None:
     line = pipeline(late(10))
     before = line.replay(timed((0, "a"), (20, "b"), (10, "c")), final=True)
     again = line.replay([], after=line.replay([], after=before, final=True), final=True)
@@ -285,7 +285,7 @@ def test_final_without_anything_waiting_changes_nothing() -> None:
 # -- Arrival -------------------------------------------------------------------------------------------------
 
 
-def test_arrival_applies_in_order_of_arrival_and_knows_every_id() -> None:
+def test_arrival_applies_messages_in_order_of_arrival_and_remembers_every_id() -> None:
     history = [{"g": "a", "i": name, "v": f"{name}{o}", "o": o} for o, name in enumerate(["z", "b", "a"])]
     line = pipeline(Arrival())
     result = line.replay([*history[::-1], {**history[0], "o": 7}, {**history[1], "v": "other", "o": 8}])
@@ -293,13 +293,13 @@ def test_arrival_applies_in_order_of_arrival_and_knows_every_id() -> None:
     assert (result.counts.duplicate, result.counts.rejected) == (1, {"conflict": 1})
 
 
-def test_arrival_effects_are_named_by_the_id() -> None:
+def test_arrival_effect_ids_use_the_message_id() -> None:
     [output] = pipeline(Arrival()).replay([{"g": "a", "i": 7, "v": "x", "o": 0}]).outputs
     assert (output.revision, output.epoch, output.id) == (None, None, "7")
     assert output.effect_id == effect_id("p", "a", None, "7", 0)
 
 
-def test_arrival_behind_a_failed_message_queues_in_order_of_arrival() -> None:
+def test_arrival_holds_messages_behind_a_failed_one_in_order_of_arrival() -> None:
     line = pipeline(Arrival())
     values: list[Any] = ["x", BAD, "c", "a", "b"]
     history = arrive([{"i": str(9 - number), "v": value} for number, value in enumerate(values)])
@@ -309,13 +309,13 @@ def test_arrival_behind_a_failed_message_queues_in_order_of_arrival() -> None:
         assert [each.message["v"] for each in result.held] == [BAD, "c", "a", "b"]
 
 
-def test_without_an_arrival_field_a_step_is_taken_in_its_own_order() -> None:
+def test_arrival_without_an_arrival_field_sorts_each_step_by_id() -> None:
     line = pipeline(Arrival(), arrival=None, handler=keep)
     history = [{"g": "a", "i": name, "v": name} for name in "cab"]
     assert line.replay(history).states == {"a": ["a", "b", "c"]}
     assert steps(line, cut(history, [1, 2]))[-1].states == {"a": ["c", "a", "b"]}
 
 
-def test_without_the_field_in_the_messages_they_are_taken_as_listed() -> None:
+def test_messages_without_the_arrival_field_are_applied_as_listed() -> None:
     history = [{"g": "a", "i": name, "v": name} for name in "cab"]
     assert pipeline(Arrival(), arrival="o").replay(history).states == {"a": ["c", "a", "b"]}

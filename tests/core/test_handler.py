@@ -42,7 +42,7 @@ def replace_state(state: tuple[Any, ...], message: Message) -> tuple[tuple[Any, 
 
 
 @pytest.mark.parametrize("ends", [[], [1], [2], [3], [1, 2, 3]])
-def test_a_failing_handler_leaves_the_state_as_it_was(ends: list[int]) -> None:
+def test_a_failing_handler_leaves_the_state_unchanged(ends: list[int]) -> None:
     messages = history("x", "y", BAD, "z")
     in_place = steps(pipeline(state=dict, handler=nested), cut(messages, ends))[-1]
     assert in_place.states == {"a": {"log": ["x", "y"], "count": 2}}
@@ -51,7 +51,7 @@ def test_a_failing_handler_leaves_the_state_as_it_was(ends: list[int]) -> None:
 
 
 @pytest.mark.parametrize("order", [Gapless("r"), Monotone("r"), Arrival(), Timestamp("r")], ids=str)
-def test_only_the_failing_group_stops(order: Order) -> None:
+def test_a_failing_handler_parks_only_its_group(order: Order) -> None:
     messages = [
         {"g": group, "r": number, "i": str(number), "v": BAD if (group, number) == ("b", 2) else f"{group}{number}"}
         for number in range(1, 5)
@@ -66,7 +66,7 @@ def test_only_the_failing_group_stops(order: Order) -> None:
     assert list(result.errors) == ["b"]
 
 
-def test_what_comes_behind_a_failed_message_queues_in_order_whatever_the_arrival() -> None:
+def test_messages_behind_a_failed_one_are_held_in_revision_order() -> None:
     messages = arrive([*history("x", BAD), *revisions(5, 3, 7, 4)])
     for ends in ([], [2], [3, 4], [1, 2, 3, 4, 5]):
         last = steps(pipeline(), cut(messages, ends))[-1]
@@ -75,7 +75,7 @@ def test_what_comes_behind_a_failed_message_queues_in_order_whatever_the_arrival
         assert last.states == {"a": ["x"]}
 
 
-def test_an_early_message_that_fails_when_its_turn_comes_parks_the_group_there() -> None:
+def test_a_held_message_that_fails_on_release_parks_the_group() -> None:
     messages = [*history("x", "y", BAD, "z")]
     for order in ([3, 2, 1, 0], [2, 3, 0, 1], [3, 0, 1, 2]):
         result = pipeline().replay(arrive([messages[at] for at in order]))
@@ -85,7 +85,7 @@ def test_an_early_message_that_fails_when_its_turn_comes_parks_the_group_there()
 
 
 @pytest.mark.parametrize("ends", [[], [4], [2, 3]])
-def test_a_failed_group_knows_its_duplicates_and_conflicts(ends: list[int]) -> None:
+def test_a_failed_group_detects_duplicates_and_conflicts(ends: list[int]) -> None:
     messages = history("x", BAD, "z")
     other = [{**each, "v": "other"} for each in messages]
     last = steps(pipeline(), cut(arrive([*messages, *messages, *other]), ends))
@@ -96,7 +96,7 @@ def test_a_failed_group_knows_its_duplicates_and_conflicts(ends: list[int]) -> N
     assert [each.message["v"] for each in last[-1].held] == [BAD, "z"]
 
 
-def test_the_error_carries_the_traceback_and_its_causes() -> None:
+def test_the_stored_error_contains_the_traceback_and_its_causes() -> None:
     def divide(numbers: list[int]) -> float:
         return 1 / len(numbers)
 
@@ -114,7 +114,7 @@ def test_the_error_carries_the_traceback_and_its_causes() -> None:
     assert "return 1 / len(numbers)" in error
 
 
-def test_of_a_long_error_the_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_error_keeps_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ERROR_LENGTH", 10)
     assert pipeline().replay(history(BAD)).errors == {"a": "d message\n"}
 
@@ -141,7 +141,7 @@ class Flaky:
 @pytest.mark.parametrize(
     ("times", "failures", "applied"), [(0, 1, False), (1, 1, True), (3, 3, True), (3, 4, False), (2, 9, False)]
 )
-def test_a_retryable_error_is_tried_again_as_often_as_the_policy_says(times: int, failures: int, applied: bool) -> None:
+def test_a_retryable_error_is_retried_as_often_as_the_policy_allows(times: int, failures: int, applied: bool) -> None:
     flaky = Flaky(*[Retryable("busy")] * failures)
     result = pipeline(handler=flaky, retry=Retry(times)).replay(history("x", "flaky", "y"))
     check_books([result])
@@ -151,7 +151,7 @@ def test_a_retryable_error_is_tried_again_as_often_as_the_policy_says(times: int
     assert (result.errors == {}) == applied
 
 
-def test_any_other_error_is_final_at_once_also_between_attempts() -> None:
+def test_an_error_that_is_not_retryable_is_not_retried() -> None:
     flaky = Flaky(Retryable("busy"), ValueError("broken"), Retryable("busy"))
     result = pipeline(handler=flaky, retry=Retry(5)).replay(history("flaky"))
     assert flaky.calls == 2
@@ -161,14 +161,14 @@ def test_any_other_error_is_final_at_once_also_between_attempts() -> None:
     assert final.calls == 1
 
 
-def test_a_kind_of_retryable_is_retryable() -> None:
+def test_a_subclass_of_retryable_is_retried() -> None:
     class Busy(Retryable):
         pass
 
     assert pipeline(handler=Flaky(Busy()), retry=Retry(1)).replay(history("flaky")).states == {"a": ["flaky"]}
 
 
-def test_the_pauses_are_doubled_up_to_a_minute() -> None:
+def test_retry_pauses_double_up_to_one_minute() -> None:
     pauses: list[float] = []
     line = pipeline(handler=Flaky(*[Retryable()] * 4), retry=Retry(9, backoff="20 seconds"))
     fold = Fold(line, list, pauses.append)
@@ -178,7 +178,7 @@ def test_the_pauses_are_doubled_up_to_a_minute() -> None:
     assert Retry().pauses_s() == []
 
 
-def test_a_failed_group_is_not_tried_again_by_itself() -> None:
+def test_a_failed_group_is_not_retried_without_a_decision() -> None:
     flaky = Flaky(ValueError("once"))
     results = steps(pipeline(handler=flaky), [history("flaky"), [], revisions(2), history("flaky")])
     assert flaky.calls == 1
@@ -206,7 +206,9 @@ SNAPSHOTS = [1, 2, 3, 4, 1000]
 
 
 @pytest.mark.parametrize("every", SNAPSHOTS)
-def test_a_run_of_messages_is_undone_to_the_one_before_the_failing(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_attempt_restores_the_state_before_the_failing_message(
+    every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY", every)
     for first in range(6):
         for second in range(6):
@@ -216,7 +218,7 @@ def test_a_run_of_messages_is_undone_to_the_one_before_the_failing(every: int, m
 
 
 @pytest.mark.parametrize("every", SNAPSHOTS)
-def test_a_run_that_stops_has_the_state_of_what_was_applied(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_has_the_state_of_the_applied_messages(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY", every)
     for bad in range(5):
         fold = Fold(pipeline(state=list), list)
@@ -227,14 +229,16 @@ def test_a_run_that_stops_has_the_state_of_what_was_applied(every: int, monkeypa
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 1000])
-def test_one_by_one_the_state_is_restored_however_often_it_is_kept(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retried_message_restores_the_state_at_every_snapshot_interval(
+    every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY", every)
     busy = flaky_at(2, 3, 7)
     line = pipeline(handler=lambda state, message: busy(state, message["v"]), retry=Retry(1))
     assert line.replay(history(*range(9))).states == {"a": list(range(9))}
 
 
-def test_a_handler_that_is_busy_while_a_state_is_restored_is_tried_again() -> None:
+def test_a_retryable_error_while_restoring_the_state_is_retried() -> None:
     calls: list[str] = []
 
     def handler(state: list[str], message: Message) -> Any:
@@ -309,19 +313,19 @@ SAID: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("returned", "says"), SAID.values(), ids=SAID)
-def test_what_a_handler_returned_is_told_by_its_kind_and_never_by_its_content(returned: Any, says: str) -> None:
+def test_handler_error_describes_the_returned_type_but_not_its_content(returned: Any, says: str) -> None:
     with pytest.raises(HandlerError) as raised:
         pipeline(handler=lambda state, message: returned, state=lambda: None).replay(history("x"))
     assert str(raised.value).endswith(says)
     assert "secret" not in str(raised.value)
 
 
-def test_a_handler_that_returns_the_state_alone_is_told_what_to_write() -> None:
+def test_handler_error_for_a_returned_state_alone_names_the_correct_return() -> None:
     with pytest.raises(HandlerError, match=r"got dict with 1 key; write `return state, \[\]` if there are no outputs"):
         pipeline(handler=lambda state, message: {"n": 1}, state=dict).replay(history("x"))
 
 
-def test_a_wrong_handler_written_in_c_is_told_by_the_error_of_its_call() -> None:
+def test_handler_error_for_a_builtin_function_quotes_the_error_of_the_call() -> None:
     with pytest.raises(HandlerError, match=r"\(state, \[output, …\]\): .+"):
         pipeline(handler=dict.pop, state=list).replay(history("x"))
 
@@ -378,12 +382,12 @@ NOT_HANDLERS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("handler", "says"), NOT_HANDLERS.values(), ids=NOT_HANDLERS)
-def test_a_handler_that_can_never_work_is_refused_when_the_pipeline_is_defined(handler: Any, says: str) -> None:
+def test_an_unusable_handler_is_refused_when_the_pipeline_is_defined(handler: Any, says: str) -> None:
     with pytest.raises(PipelineError, match=says):
         pipeline(handler=handler)
 
 
-def test_a_wrapper_is_judged_by_its_own_signature() -> None:
+def test_a_wrapped_handler_is_checked_by_its_own_signature() -> None:
     def with_log(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapper(*arguments: Any) -> Any:
@@ -417,7 +421,7 @@ NOT_STATES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("state", "says"), NOT_STATES.values(), ids=NOT_STATES)
-def test_what_cannot_make_a_first_state_is_refused_when_the_pipeline_is_defined(state: Any, says: str) -> None:
+def test_an_invalid_first_state_is_refused_when_the_pipeline_is_defined(state: Any, says: str) -> None:
     with pytest.raises(PipelineError, match=says):
         pipeline(state=state)
 
@@ -429,17 +433,17 @@ def test_outputs_may_be_a_list_or_a_tuple() -> None:
 
 
 @pytest.mark.parametrize("returned", [None, [], "text", 5, {"a": 1}.items()], ids=repr)
-def test_a_state_of_another_type_than_the_first_stops_the_run(returned: Any) -> None:
+def test_a_state_of_another_type_stops_the_run(returned: Any) -> None:
     with pytest.raises(HandlerError, match=r"returned the state .*; expected dict, the type of the first state"):
         pipeline(state=dict, handler=lambda state, message: (returned, [])).replay(history("x"))
 
 
-def test_a_first_state_that_a_function_makes_may_become_any_type() -> None:
+def test_a_state_factory_without_a_type_allows_any_state_type() -> None:
     line = pipeline(state=lambda: None, handler=lambda state, message: (message["v"], []))
     assert line.replay(history(1, "x")).states == {"a": "x"}
 
 
-def test_a_state_of_a_derived_type_would_come_back_as_its_base_so_it_is_refused() -> None:
+def test_a_state_of_a_subclass_is_refused() -> None:
     @dataclass
     class Account:
         balance: int = 0
@@ -454,7 +458,7 @@ def test_a_state_of_a_derived_type_would_come_back_as_its_base_so_it_is_refused(
     assert "of type Gold: expected Account" in result.errors["a"]
 
 
-def test_a_raise_from_within_is_never_taken_for_nonsense() -> None:
+def test_a_type_or_value_error_inside_the_handler_parks_only_its_group() -> None:
     """A TypeError or ValueError of the handler's own, also through a partial or a method, parks its group only."""
 
     class Handlers:
@@ -472,7 +476,7 @@ def test_a_raise_from_within_is_never_taken_for_nonsense() -> None:
 
 
 @pytest.mark.parametrize("raised", [*RAISED, "an exit"])
-def test_whatever_a_handler_raises_parks_its_group_only(raised: str) -> None:
+def test_any_exception_of_a_handler_parks_only_its_group(raised: str) -> None:
     def handler(state: list[Any], message: Message) -> Any:
         if message["v"] == BAD:
             raise SystemExit(3) if raised == "an exit" else RAISED[raised]()
@@ -494,7 +498,7 @@ def sometimes_wrong(state: list[Any], message: Message) -> Any:
     return None if message["v"] == BAD else keep(state, message)
 
 
-def test_a_wrong_result_parks_its_group_once_the_handler_has_applied_a_message() -> None:
+def test_a_wrong_result_after_a_correct_one_parks_only_its_group() -> None:
     line = pipeline(handler=sometimes_wrong)
     result = line.replay(arrive([*history(BAD, "y", group="b"), *history("x", group="a")]))
     assert result.states == {"a": ["x"], "b": []}
@@ -503,7 +507,7 @@ def test_a_wrong_result_parks_its_group_once_the_handler_has_applied_a_message()
     assert [each.status for each in result.held] == ["failed", "failed"]
 
 
-def test_a_handler_that_was_right_in_an_earlier_step_is_right_in_a_step_of_one_wrong_result() -> None:
+def test_a_handler_correct_in_an_earlier_step_is_not_stopped_by_a_wrong_result() -> None:
     line = pipeline(handler=sometimes_wrong)
     before = line.replay(history("x"))
     result = line.replay(history(BAD, group="b"), after=before)
@@ -513,7 +517,7 @@ def test_a_handler_that_was_right_in_an_earlier_step_is_right_in_a_step_of_one_w
         another.replay(history("x", group="c"), after=before)
 
 
-def test_only_errors_park_a_group() -> None:
+def test_keyboard_interrupt_in_a_handler_stops_the_run() -> None:
     """Somebody presses Ctrl-C: that is not the message's fault."""
 
     def interrupted(state: Any, message: Message) -> Any:
@@ -524,7 +528,7 @@ def test_only_errors_park_a_group() -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "three parts", "the state only"])
-def test_nonsense_from_another_attempt_stops_the_run_too(name: str) -> None:
+def test_a_wrong_result_in_a_retry_stops_the_run(name: str) -> None:
     calls: list[None] = []
 
     def handler(state: Any, message: Message) -> Any:
@@ -537,7 +541,7 @@ def test_nonsense_from_another_attempt_stops_the_run_too(name: str) -> None:
         pipeline(handler=handler, state=dict, retry=Retry(1)).replay(history("x"))
 
 
-def test_an_output_is_what_it_was_when_it_was_emitted() -> None:
+def test_an_output_keeps_its_value_when_the_state_changes_later() -> None:
     def handler(state: dict[str, int], message: Message) -> Any:
         state["n"] = state.get("n", 0) + 1
         return state, [state]
@@ -547,7 +551,7 @@ def test_an_output_is_what_it_was_when_it_was_emitted() -> None:
         assert [each.output["n"] for each in last.outputs] == [1, 2, 3]
 
 
-def test_a_handler_that_changes_its_messages_is_told_when_a_state_must_be_made_again() -> None:
+def test_a_handler_that_changes_its_message_is_reported_on_restoring_the_state() -> None:
     def eat(state: dict[str, int], message: Message) -> Any:
         return {"sum": state.get("sum", 0) + message.pop("v")}, []
 
@@ -555,7 +559,7 @@ def test_a_handler_that_changes_its_messages_is_told_when_a_state_must_be_made_a
         pipeline(state=dict, handler=eat).replay(arrive(history(1, "x")))
 
 
-def test_the_same_story_whether_a_handler_changes_the_state_or_makes_a_new_one() -> None:
+def test_changing_the_state_in_place_equals_returning_a_new_one() -> None:
     def anew(state: list[Any], message: Message) -> Any:
         copy = [*state]
         return keep(copy, message)
@@ -564,7 +568,7 @@ def test_the_same_story_whether_a_handler_changes_the_state_or_makes_a_new_one()
     assert story([pipeline(handler=anew).replay(messages)]) == story([pipeline().replay(messages)])
 
 
-def test_counts_are_added_each_to_its_own() -> None:
+def test_counts_add_sums_each_field() -> None:
     names = [each.name for each in dataclasses.fields(Counts) if each.name != "rejected"]
     sums = Counts(**{name: 10**at for at, name in enumerate(names)}, rejected={"late": 1, "invalid": 2})
     sums.add(Counts(**{name: 3 * 10**at for at, name in enumerate(names)}, rejected={"late": 5, "conflict": 7}))

@@ -53,7 +53,7 @@ def entry(turn: int, epoch: int = 0) -> TimelineEntry:
     return TimelineEntry(turn, turn.to_bytes(32, "big", signed=True), None, epoch)
 
 
-def test_a_gapless_group_remembers_in_place() -> None:
+def test_gapless_memory_grows_in_place_without_copies() -> None:
     line = Gapless("r").timeline(epoch=0)
     assert isinstance(line, GaplessTimeline)
     line.record_applied(entry(1))
@@ -68,7 +68,7 @@ def test_a_gapless_group_remembers_in_place() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20), st.integers(-2, 200))
-def test_a_skipped_revision_is_found_as_by_looking_at_all_gaps(steps: list[tuple[int, int]], asked: int) -> None:
+def test_is_skipped_equals_a_search_through_all_gaps(steps: list[tuple[int, int]], asked: int) -> None:
     line = Gapless("r", start=0).timeline(epoch=0)
     assert isinstance(line, GaplessTimeline)
     for applied, missing in steps:
@@ -80,7 +80,7 @@ def test_a_skipped_revision_is_found_as_by_looking_at_all_gaps(steps: list[tuple
 
 
 @pytest.mark.parametrize("order", [Gapless("r", epoch="e"), Monotone("r", epoch="e")], ids=str)
-def test_a_failed_group_goes_through_many_epochs_without_looking_through_all_it_holds(order: Order) -> None:
+def test_a_failed_group_advances_through_epochs_without_scanning_all_held_messages(order: Order) -> None:
     line = order.timeline(epoch=0)
     line.held = held = Counted()
     line.parked = Status.FAILED
@@ -98,7 +98,7 @@ def test_a_failed_group_goes_through_many_epochs_without_looking_through_all_it_
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6)), max_size=20), st.sampled_from([Gapless, Monotone]))
-def test_a_new_epoch_takes_out_what_the_older_ones_held(
+def test_a_new_epoch_removes_the_held_messages_of_older_epochs(
     places: list[tuple[int, int]], grade: type[Gapless] | type[Monotone]
 ) -> None:
     line = grade("r", epoch="e").timeline(epoch=0, parked=Status.FAILED)
@@ -111,7 +111,7 @@ def test_a_new_epoch_takes_out_what_the_older_ones_held(
         assert line.reached == max((turn for epoch, turn in places if epoch == 3), default=None)
 
 
-def test_times_all_alike_are_forgotten_one_by_one_from_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_timestamps_are_forgotten_one_by_one_from_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REMEMBERED_IDS", 3)
     line = Timestamp("t").timeline()
     assert isinstance(line, TimestampTimeline)
@@ -127,7 +127,7 @@ def test_times_all_alike_are_forgotten_one_by_one_from_the_oldest(monkeypatch: p
     assert line.recall(later) is not None
 
 
-def test_attempts_copy_no_more_messages_than_there_are_between_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_copy_no_more_messages_than_the_snapshot_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of one group in which each tenth message is tried twice."""
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY", 50)
     failed = set()

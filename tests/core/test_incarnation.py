@@ -44,7 +44,7 @@ STEPS = st.lists(
     ],
     0,
 )
-def test_a_place_is_valid_where_everything_before_it_is_what_it_was(steps: list[Step], before: int) -> None:
+def test_a_position_is_valid_if_all_earlier_messages_are_unchanged(steps: list[Step], before: int) -> None:
     copies = {0: Copy([f"of an older version {each}" for each in range(before)])}
     places: list[tuple[QueuePosition, list[str]]] = []
     for made, (act, which, number) in enumerate(steps):
@@ -81,7 +81,7 @@ def take(
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=10))
-def test_there_is_one_beginning_for_each_number(sent: list[tuple[int, str]]) -> None:
+def test_each_sequence_number_begins_at_most_one_incarnation(sent: list[tuple[int, str]]) -> None:
     history: list[IncarnationStart] = []
     last = 0
     for count, incarnation in sent:
@@ -92,7 +92,7 @@ def test_there_is_one_beginning_for_each_number(sent: list[tuple[int, str]]) -> 
 
 
 @given(st.lists(st.integers(0, 3), max_size=20), st.integers(0, 40), st.integers(1, 5))
-def test_what_a_reader_needs_is_not_trimmed(sent: list[int], read_to: int, most: int) -> None:
+def test_trim_keeps_incarnations_that_readers_need(sent: list[int], read_to: int, most: int) -> None:
     history: list[IncarnationStart] = []
     last = 0
     for number, count in enumerate(sent):
@@ -105,6 +105,6 @@ def test_what_a_reader_needs_is_not_trimmed(sent: list[int], read_to: int, most:
     assert len(kept) <= max(most, sum(each.after >= read_to for each in history) + 1)
 
 
-def test_a_place_of_before_there_were_incarnations_is_taken_as_before() -> None:
+def test_a_position_without_an_incarnation_is_valid_up_to_the_last_message() -> None:
     assert is_valid(QueuePosition(5), "a", 5)
     assert not is_valid(QueuePosition(6), "a", 5)

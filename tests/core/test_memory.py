@@ -28,14 +28,14 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("order", [Gapless("r"), Monotone("r"), MonotoneFields(("r",))], ids=str)
-def test_an_old_copy_is_stale_and_a_newer_one_a_duplicate(order: Order) -> None:
+def test_a_forgotten_copy_is_stale_and_a_remembered_one_a_duplicate(order: Order) -> None:
     before, after = steps(pipeline(order), [revisions(1, 2, 3, 4), revisions(1, 2, 3, 4)])
     assert (after.counts.stale, after.counts.duplicate, after.states) == (2, 2, before.states)
 
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("order", [Gapless("r"), Monotone("r"), MonotoneFields(("r",))], ids=str)
-def test_of_what_is_forgotten_a_conflict_cannot_be_told(order: Order) -> None:
+def test_a_conflict_with_a_forgotten_message_is_stale(order: Order) -> None:
     other = [{**message, "v": "other"} for message in revisions(1, 2, 3, 4)]
     after = steps(pipeline(order), [revisions(1, 2, 3, 4), arrive(other)])[-1]
     assert (after.counts.stale, after.counts.rejected) == (2, {"conflict": 2})
@@ -43,7 +43,7 @@ def test_of_what_is_forgotten_a_conflict_cannot_be_told(order: Order) -> None:
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("order", [Gapless("r"), Monotone("r"), MonotoneFields(("r",))], ids=str)
-def test_memory_is_bounded_from_step_to_step(order: Order) -> None:
+def test_group_memory_is_bounded_across_steps(order: Order) -> None:
     record = MARK_BYTES if isinstance(order, Gapless) else RECORD.size
     reached = 7 if isinstance(order, MonotoneFields) else 0  # the greatest place, with its length
     for result in steps(pipeline(order), cut(revisions(*range(1, 30)), range(1, 30, 5))):
@@ -51,7 +51,7 @@ def test_memory_is_bounded_from_step_to_step(order: Order) -> None:
     assert len(result.timelines["a"].memory) == reached + 2 * record
 
 
-def test_the_real_limits_are_kept() -> None:
+def test_remembered_revisions_limit_is_exact() -> None:
     size = limits.REMEMBERED_REVISIONS
     line = pipeline(handler=lambda state, message: (state, []))
     after = steps(line, [revisions(*range(1, size + 11)), revisions(*range(1, size + 11))])[-1]
@@ -66,7 +66,7 @@ def test_arrival_forgets_no_id() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_below_the_watermark_a_forgotten_copy_is_late() -> None:
+def test_a_forgotten_copy_below_the_watermark_is_late() -> None:
     line = pipeline(Timestamp("t", lateness="2 seconds"))
     history = arrive([{"t": NOON + dt.timedelta(seconds=at), "i": str(at), "v": at} for at in range(10)])
     before, after = steps(line, [history, history])
@@ -77,7 +77,7 @@ def test_below_the_watermark_a_forgotten_copy_is_late() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_at_the_watermark_everything_is_remembered() -> None:
+def test_all_messages_at_the_watermark_are_remembered() -> None:
     """There a copy would be accepted, so it must be known, however many there are."""
     history = arrive([{"t": NOON, "i": str(number), "v": number} for number in range(20)])
     before, after = steps(pipeline(Timestamp("t")), [history, history])
@@ -88,7 +88,7 @@ def test_at_the_watermark_everything_is_remembered() -> None:
     "order", [Timestamp("t", lateness="2 seconds"), Gapless("r"), Monotone("r"), MonotoneFields(("r",))], ids=str
 )
 @given(data=st.data(), remembered=st.integers(0, 2), size=st.integers(1, 10))
-def test_no_copy_is_ever_applied_twice(order: Order, data: st.DataObject, remembered: int, size: int) -> None:
+def test_no_copy_is_applied_twice(order: Order, data: st.DataObject, remembered: int, size: int) -> None:
     delays = data.draw(st.lists(st.integers(-3, 3), min_size=size, max_size=size))
     places = st.integers(0, size - 1)
     arriving = [
@@ -117,7 +117,7 @@ def test_no_copy_is_ever_applied_twice(order: Order, data: st.DataObject, rememb
 
 
 @pytest.mark.usefixtures("few")
-def test_what_is_held_is_known_however_much_it_is() -> None:
+def test_held_messages_are_always_remembered() -> None:
     history = revisions(*range(2, 20))
     before, after = steps(pipeline(), [history, history])
     assert (before.counts.held, after.counts.duplicate, after.counts.held) == (18, 18, 0)
@@ -130,7 +130,9 @@ def test_what_is_held_is_known_however_much_it_is() -> None:
     [(Gapless("r"), ({"conflict": 1}, 0)), (Monotone("r"), ({}, 1))],
     ids=["gapless", "monotone"],
 )
-def test_the_cut_decides_at_most_what_an_old_conflict_is_called(order: Order, whole_says: tuple[Any, int]) -> None:
+def test_step_boundaries_change_only_the_classification_of_an_old_conflict(
+    order: Order, whole_says: tuple[Any, int]
+) -> None:
     history = [*revisions(1, 2, 3, 4), {"g": "a", "r": 1, "v": "other", "o": 9}]
     whole = pipeline(order).replay(history)
     last = steps(pipeline(order), cut(history, [4]))[-1]
@@ -167,7 +169,7 @@ def test_a_conflict_is_reported_once(order: Order, cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("order", GRADES, ids=str)
-def test_each_content_of_a_place_is_reported(order: Order) -> None:
+def test_each_conflicting_content_is_reported(order: Order) -> None:
     first = identified(1)
     history = [*first, *others(first, "x"), *others(first, "y"), *others(first, "x"), *others(first, "y"), *first]
     counts = summed(steps(pipeline(order), cut(arrive(history), range(1, 6))))
@@ -177,7 +179,7 @@ def test_each_content_of_a_place_is_reported(order: Order) -> None:
 @pytest.mark.parametrize(
     "order", [Gapless("r", epoch="e"), Monotone("r", epoch="e"), MonotoneFields(("r",), epoch="e")], ids=str
 )
-def test_an_epoch_begins_without_the_conflicts_of_earlier_ones(order: Order) -> None:
+def test_a_new_epoch_forgets_the_conflicts_of_earlier_ones(order: Order) -> None:
     first, second = revisions(1, e=1), revisions(1, e=2)
     after = steps(pipeline(order), [first, others(first), second])[-1]
     assert after.timelines["a"].conflicts == b""
@@ -186,7 +188,7 @@ def test_an_epoch_begins_without_the_conflicts_of_earlier_ones(order: Order) -> 
 
 
 @pytest.mark.parametrize("order", GRADES, ids=str)
-def test_of_many_conflicts_those_of_the_highest_places_are_remembered(
+def test_of_many_conflicts_those_with_the_highest_revisions_are_remembered(
     order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REMEMBERED_CONFLICTS", 2)
@@ -205,7 +207,7 @@ def test_a_conflict_is_forgotten_with_its_revision(order: Order) -> None:
     assert [len(each.timelines["a"].conflicts) // 24 for each in results] == [0, 2, 1, 0]
 
 
-def test_a_group_that_is_given_up_knows_its_conflicts() -> None:
+def test_a_given_up_group_remembers_its_conflicts() -> None:
     line = pipeline()
     first = revisions(1, 3)
     *_, before = steps(line, [first, others(first)])

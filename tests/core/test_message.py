@@ -61,7 +61,7 @@ def without_nulls(value: Any) -> Any:
     return list(map(without_nulls, value)) if isinstance(value, list) else value
 
 
-def test_null_and_absent_have_one_digest() -> None:
+def test_digest_ignores_null_fields() -> None:
     bare = digest({"a": 1, "b": {"c": [{}]}, "p": {"x": 1}})
     assert digest({"a": 1, "b": {"c": [{"d": None}], "e": None}, "f": None, "p": {"x": 1}}) == bare
     assert digest({"a": 1, "b": {"c": [{}]}, "p": Point(1)}) == bare
@@ -74,7 +74,7 @@ def test_null_and_absent_have_one_digest() -> None:
 @example((["a", "b"], [[[], {}], [["x\ny"], {"k": [1, [2]]}]]))
 @example((["100%", "%s"], [["%d", "%%"], ["\n", "\u2028"]]))
 @example((["\ud800"], [["\udfff"]]))
-def test_a_column_of_digests_is_that_of_its_rows(table: tuple[list[str], list[list[Any]]]) -> None:
+def test_digests_of_columns_equal_the_digests_of_rows(table: tuple[list[str], list[list[Any]]]) -> None:
     names, columns = table
     rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     assert digests(names, columns) == [digest(row) for row in rows]
@@ -84,13 +84,13 @@ def test_a_column_of_digests_is_that_of_its_rows(table: tuple[list[str], list[li
 
 
 @given(JSON)
-def test_canonical_json_is_json_and_says_the_same(value: Any) -> None:
+def test_canonical_json_parses_to_an_equal_value(value: Any) -> None:
     assert json.loads(canonical(value)) == value
     assert canonical(json.loads(canonical(value))) == canonical(value)
 
 
 @given(st.dictionaries(TEXT, JSON, min_size=1, max_size=4), st.randoms())
-def test_the_order_of_keys_does_not_count(content: dict[str, Any], random: Any) -> None:
+def test_digest_ignores_the_order_of_keys(content: dict[str, Any], random: Any) -> None:
     names = list(content)
     random.shuffle(names)
     assert digest({name: content[name] for name in names}) == digest(content)
@@ -104,12 +104,12 @@ def test_the_order_of_keys_does_not_count(content: dict[str, Any], random: Any) 
 @example({"a": None}, {})
 @example([[1], 2], [1, [2]])
 @example("a", ["a"])
-def test_other_content_has_another_digest(one: Any, other: Any) -> None:
+def test_digest_differs_for_different_content(one: Any, other: Any) -> None:
     texts = [json.dumps(without_nulls({"v": value}), sort_keys=True) for value in (one, other)]
     assert (digest({"v": one}) == digest({"v": other})) == (texts[0] == texts[1])
 
 
-def test_canonical_json_has_sorted_keys_no_spaces_and_plain_characters() -> None:
+def test_canonical_json_has_sorted_keys_no_spaces_and_unescaped_unicode() -> None:
     assert canonical({"b": [1, 2.5, None, True], "a": {"ü": "é\n", "A": {}}}) == (
         '{"a":{"A":{},"ü":"é\\n"},"b":[1,2.5,null,true]}'
     )
@@ -148,32 +148,32 @@ def test_canonical_json_has_sorted_keys_no_spaces_and_plain_characters() -> None
         ([Point(1), {"p": PointStruct(x=1)}], '[{"at":null,"x":1},{"p":{"at":null,"x":1}}]'),
     ],
 )
-def test_what_json_lacks_has_one_form(value: Any, text: str) -> None:
+def test_canonical_has_one_form_for_values_json_lacks(value: Any, text: str) -> None:
     assert canonical(value) == text
 
 
 @given(st.datetimes(timezones=st.just(dt.UTC), min_value=dt.datetime(2, 1, 1)), st.integers(-1439, 1439))  # noqa: DTZ001
-def test_one_instant_in_two_zones_is_one_content(moment: dt.datetime, minutes: int) -> None:
+def test_digest_is_equal_for_one_instant_in_two_time_zones(moment: dt.datetime, minutes: int) -> None:
     elsewhere = moment.astimezone(dt.timezone(dt.timedelta(minutes=minutes)))
     assert digest({"at": elsewhere}) == digest({"at": moment})
     assert digest({"at": moment.replace(tzinfo=None)}) != digest({"at": moment})
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4), st.integers(0, 6))
-def test_trailing_zeros_of_a_decimal_do_not_count(number: Decimal, zeros: int) -> None:
+def test_digest_ignores_trailing_zeros_of_a_decimal(number: Decimal, zeros: int) -> None:
     longer = number if number.is_zero() else Decimal(f"{number:f}" + ("0" * zeros))
     assert digest({"n": longer}) == digest({"n": number})
 
 
 @pytest.mark.parametrize("value", [object(), 1j, range(3), {"deep": [object()]}])
-def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
+def test_canonical_refuses_unsupported_values(value: Any) -> None:
     with pytest.raises(
         InputError, match=r"has no canonical form; use a dataclass, a msgspec.Struct, a pydantic model or JSON values"
     ):
         canonical(value)
 
 
-def test_a_dataclass_a_struct_and_a_dict_with_the_same_fields_are_duplicates_of_one_another() -> None:
+def test_a_dataclass_a_struct_and_a_dict_with_equal_fields_are_duplicates() -> None:
     moment = NOON.astimezone(dt.timezone(dt.timedelta(hours=2)))
 
     @dataclass
@@ -206,7 +206,7 @@ def test_a_dataclass_a_struct_and_a_dict_with_the_same_fields_are_duplicates_of_
 
 
 @pytest.mark.parametrize("ignored", ["arrival", "ignore"])
-def test_arrival_and_ignored_fields_are_not_content(ignored: str) -> None:
+def test_digest_excludes_arrival_and_ignored_fields(ignored: str) -> None:
     line = pipeline(arrival="o") if ignored == "arrival" else pipeline(arrival=None, ignore=["o"])
     assert line.replay([{"g": "a", "r": 1, "v": 1, "o": n} for n in range(3)]).counts.duplicate == 2
     other = pipeline(arrival=None).replay([{"g": "a", "r": 1, "v": 1, "o": n} for n in range(3)])
@@ -224,12 +224,12 @@ def test_arrival_and_ignored_fields_are_not_content(ignored: str) -> None:
         (uuid.UUID(int=0), str(uuid.UUID(int=0))),
     ],
 )
-def test_the_text_form_of_a_group(value: Any, text: str) -> None:
+def test_group_text_of_supported_types(value: Any, text: str) -> None:
     assert group_text(value) == text
 
 
 @pytest.mark.parametrize("value", [1.0, True, NOON, None, b"a", ("a",), Decimal(1)])
-def test_what_is_no_name_cannot_be_a_group(value: Any) -> None:
+def test_group_text_refuses_unsupported_types(value: Any) -> None:
     with pytest.raises(InputError, match=r"invalid group .*: expected str, int, date or UUID; cast it to text"):
         group_text(value)
 
@@ -240,7 +240,7 @@ def test_a_number_and_its_text_are_one_group() -> None:
 
 
 @given(TEXT, TEXT, st.none() | st.integers(), st.integers() | TEXT, st.integers(0, 9))
-def test_an_effect_id_is_the_hash_of_its_five_parts(
+def test_effect_id_is_the_sha256_of_its_five_parts(
     name: str, group: str, epoch: int | None, place: int | str, index: int
 ) -> None:
     text = canonical([name, group, epoch, place, index])
@@ -249,7 +249,7 @@ def test_an_effect_id_is_the_hash_of_its_five_parts(
     )
 
 
-def test_an_effect_id_stays_what_it_is() -> None:
+def test_effect_id_and_digest_are_stable() -> None:
     """These are in stores and in other people's databases: a change here is a new format."""
     assert effect_id("ledger", "acct-1", None, 3, 0) == (
         "d76e4ab584e927c14aa7be24ecbecc0df364ee03af933a3a223232ec14ddc4c5"
@@ -259,19 +259,19 @@ def test_an_effect_id_stays_what_it_is() -> None:
     )
 
 
-def test_outputs_carry_the_effect_ids_of_their_places() -> None:
+def test_outputs_have_the_effect_ids_of_their_positions() -> None:
     line = pipeline(Gapless("r", epoch="e"), handler=lambda s, m: (s, ["x", "y"]))
     [x, y] = line.replay([{"g": 7, "r": 1, "e": 4, "o": 0}]).outputs
     assert (x.group, x.epoch, x.revision, x.id, x.index, x.output) == ("7", 4, 1, None, 0, "x")
     assert (x.effect_id, y.effect_id) == (effect_id("p", "7", 4, 1, 0), effect_id("p", "7", 4, 1, 1))
 
 
-def test_every_digit_of_a_decimal_counts() -> None:
+def test_digest_uses_every_digit_of_a_decimal() -> None:
     one, other = Decimal("12345678901234567890123456789012345678"), Decimal("12345678901234567890123456789012345679")
     assert digest({"n": one}) != digest({"n": other})
 
 
 @pytest.mark.parametrize("value", [{(1, 2): 1}, {1: "a", "b": 2}, {Colour.RED: 1}])
-def test_keys_that_json_cannot_hold_are_refused(value: Any) -> None:
+def test_canonical_refuses_keys_that_json_cannot_hold(value: Any) -> None:
     with pytest.raises(InputError, match="canonical form"):
         canonical(value)

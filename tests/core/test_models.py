@@ -139,7 +139,7 @@ def told(replay: Replay) -> list[str]:
     return [each.detail for each in replay.rejected]
 
 
-def test_the_same_as_a_dataclass_with_the_same_fields() -> None:
+def test_a_pydantic_model_equals_a_dataclass_with_the_same_fields() -> None:
     model = Order.model_validate({**FULL, "version": 1, "orderAmount": 5, "data": b"hi", "lines": []})
     plain = msgspec.convert({**FULL, "mode": "b", "lines": []}, PlainOrder, strict=False)
     assert canonical(model) == canonical(plain)
@@ -161,12 +161,12 @@ def test_the_same_as_a_dataclass_with_the_same_fields() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(5))
-def test_the_worker_does_as_the_replay(seed: int) -> None:
+def test_worker_equals_replay_with_pydantic_models(seed: int) -> None:
     history = [{"account": a, "revision": n, "amount": n, "lines": [{"sku": a}]} for n in range(1, 9) for a in "abc"]
     same(ledger(), [*disorder(history, seed=seed), *MESSAGES], seed=seed)
 
 
-def test_a_message_is_validated_by_its_model() -> None:
+def test_a_message_is_validated_by_its_pydantic_model() -> None:
     found = ledger().replay(MESSAGES)
     assert told(found) == [
         "it is not a valid Order: amount: Input should be greater than 0",
@@ -178,7 +178,7 @@ def test_a_message_is_validated_by_its_model() -> None:
     assert state.lines == {"s": Line(sku="s", price=Decimal("2.50"), raw=b"\xff\x00"), "t": Line(sku="t")}
 
 
-def test_a_field_may_have_its_alias_in_a_message() -> None:
+def test_a_message_may_use_field_aliases() -> None:
     aliased = {"account": "a", "orderRevision": 1, "orderAmount": 5}
     named = {"account": "a", "revision": 1, "amount": 5}
     assert ledger().replay([aliased, named]).counts.duplicate == 1
@@ -190,7 +190,7 @@ def test_a_field_may_have_its_alias_in_a_message() -> None:
         assert message.body["amount"] == 5  # bodies have the names
 
 
-def test_strict_models_take_what_json_has() -> None:
+def test_strict_models_accept_json_values() -> None:
     class Strict(BaseModel):
         model_config = ConfigDict(strict=True)
         account: str
@@ -215,7 +215,7 @@ def test_strict_models_take_what_json_has() -> None:
     assert "revision" in rejected.detail
 
 
-def test_a_state_has_one_normal_form() -> None:
+def test_a_model_state_has_one_normal_form() -> None:
     normal = StateNormalizer(Balance)
     shared = Line(sku="s")
     partly = Balance(total=1, lines={"a": shared, "b": shared})
@@ -232,7 +232,7 @@ def test_a_state_has_one_normal_form() -> None:
         normal(Balance.model_construct(total="many"))
 
 
-def test_what_no_store_keeps_is_refused_as_a_state() -> None:
+def test_models_with_private_extra_or_root_fields_are_refused_as_state() -> None:
     class Secret(BaseModel):
         total: int = 0
         _seen: int = PrivateAttr(0)
@@ -250,7 +250,7 @@ def test_what_no_store_keeps_is_refused_as_a_state() -> None:
         ledger(message=Names)
 
 
-def test_a_generic_model_and_one_that_names_itself() -> None:
+def test_generic_and_recursive_models_work() -> None:
     class Envelope(BaseModel, Generic[T]):
         account: str
         revision: int
@@ -269,7 +269,7 @@ def test_a_generic_model_and_one_that_names_itself() -> None:
     assert found.states["a"]["parts"][0]["name"] == "1"
 
 
-def test_an_output_is_what_its_model_says() -> None:
+def test_an_output_model_is_serialized_as_pydantic_does() -> None:
     with inturn.open(":memory:") as db:
         queue = db.queue("q")
         queue.send(Paid(total=3), group="a")
@@ -291,7 +291,7 @@ class OldBalance(BaseModel):
     total: int = 0
 
 
-def test_older_states_are_upgraded_and_grow() -> None:
+def test_states_of_an_older_model_are_upgraded() -> None:
     first = ledger(state=OldBalance, handler=lambda state, m: (OldBalance(total=state.total + m.amount), []))
     before = first.replay(MESSAGES[:1])
     grown = ledger().replay([{**FULL, "revision": 2}], after=before)
@@ -318,7 +318,7 @@ class Carrier:
     more: list[Line] = field(default_factory=list)
 
 
-def test_models_within_dataclasses() -> None:
+def test_models_inside_dataclasses_work() -> None:
     def hold(state: Held, message: Carrier) -> tuple[Held, list[Any]]:
         assert type(message.line) is Line
         assert [type(each) for each in message.more] == [Line] * len(message.more)
@@ -334,7 +334,7 @@ def test_models_within_dataclasses() -> None:
     assert found.rejected == {"a": {"invalid": 1}}
 
 
-def test_a_stored_state_is_an_older_model() -> None:
+def test_worker_state_codec_decodes_a_state_of_an_older_model() -> None:
     now = WorkerStateCodec(ledger())
     stored = WorkerStateCodec(ledger(state=OldBalance)).encode(OldBalance(total=5))
     grown = now.decode(stored)
@@ -344,7 +344,7 @@ def test_a_stored_state_is_an_older_model() -> None:
         now.decode(WorkerStateCodec(ledger(state=dict)).encode({"total": "many"}))
 
 
-def test_idempotent_arguments_and_results() -> None:
+def test_idempotent_accepts_model_arguments_and_results() -> None:
     keys, ran = MemoryKeys(), []
 
     @idempotent(key=lambda order: order.account, store=keys, result_type=Paid)
@@ -359,7 +359,7 @@ def test_idempotent_arguments_and_results() -> None:
         charge(other)
 
 
-def test_pydantic_is_not_imported_where_it_is_not_used() -> None:
+def test_pydantic_is_not_imported_unless_used() -> None:
     program = """
 import sys, dataclasses, inturn, inturn.worker, inturn.testing
 @dataclasses.dataclass

@@ -32,7 +32,7 @@ ROW = [
 ]
 
 
-def test_changes_of_a_row_of_sql_server() -> None:
+def test_monotone_fields_orders_sql_server_changes_of_a_row() -> None:
     result = replay(ROW)
     assert result.states == {"a": [each["v"] for each in ROW]}
     assert [each.id for each in result.outputs][:2] == ["27:ac0:1/-/-", "27:ac0:a/27:ac0:3/1"]
@@ -41,7 +41,7 @@ def test_changes_of_a_row_of_sql_server() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_comes_again_after_a_restart_is_known(seed: int) -> None:
+def test_monotone_fields_detects_copies_after_a_connector_restart(seed: int) -> None:
     """The connector begins again at an earlier position: every change is a copy, whatever the cut."""
     first, again = arrive(ROW), arrive(ROW)
     at = random.Random(seed).randrange(len(ROW))
@@ -51,13 +51,13 @@ def test_what_comes_again_after_a_restart_is_known(seed: int) -> None:
     assert after.counts.duplicate == len(ROW) - at
 
 
-def test_an_older_change_is_stale_and_another_one_of_a_place_a_conflict() -> None:
+def test_monotone_fields_counts_older_changes_as_stale_and_other_content_as_conflict() -> None:
     result = replay([ROW[2], ROW[0], {**ROW[2], "v": "other"}, ROW[3]])
     assert result.states == {"a": ["update, after", "second update"]}
     assert (result.counts.stale, result.counts.rejected) == (1, {"conflict": 1})
 
 
-def test_changes_of_one_scn_of_oracle() -> None:
+def test_monotone_fields_orders_oracle_changes_of_one_scn() -> None:
     scn = "2122185"
     places = [(scn, None, 0), (scn, "001234.00012345.0124", 0), (scn, "001234.00012345.0124", 1), ("10000000", None, 0)]
     result = replay([change(str(at), *place, order=ORACLE) for at, place in enumerate(places)], ORACLE)
@@ -75,7 +75,7 @@ def test_changes_of_one_scn_of_oracle() -> None:
         (("27:1:1", "27:1:1", -1), "source.event_serial_no is -1, which is not a valid position"),
     ],
 )
-def test_what_is_no_position_is_invalid(places: tuple[Any, ...], why: str) -> None:
+def test_an_invalid_position_is_rejected_as_invalid(places: tuple[Any, ...], why: str) -> None:
     result = replay([change("x", *places), ROW[0]])
     assert result.states == {"a": ["snapshot"]}
     [rejected] = result.rejected

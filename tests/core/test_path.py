@@ -20,12 +20,12 @@ Row = dict[str, Any]
 @given(NAMES)
 @example(["a", "b"])
 @example(["a.b", "`"])
-def test_every_name_can_be_written_and_read_again(names: list[str]) -> None:
+def test_joined_path_parts_are_parsed_back(names: list[str]) -> None:
     assert parts(joined(names)) == tuple(names)
 
 
 @given(NAMES, st.integers())
-def test_a_value_that_is_put_is_there_and_gone_again(names: list[str], value: int) -> None:
+def test_put_and_without_set_and_remove_a_value_at_a_path(names: list[str], value: int) -> None:
     path = joined(names)
     made = put({"other": 1}, path, value)
     assert value_at(made, path) == value
@@ -34,12 +34,12 @@ def test_a_value_that_is_put_is_there_and_gone_again(names: list[str], value: in
 
 
 @pytest.mark.parametrize("name", [".", "a.", ".a", "a..b", "`a", "a`", "a`b", "``", "`a`b"])
-def test_what_is_no_path_is_one_name(name: str) -> None:
+def test_an_invalid_path_is_a_single_field_name(name: str) -> None:
     assert parts(name) == (name,)
     assert value_at({name: 1}, name) == 1
 
 
-def test_a_value_within_something_without_fields_is_refused() -> None:
+def test_put_into_a_value_without_fields_is_refused() -> None:
     with pytest.raises(InputError, match="5 has no fields"):
         put({"a": 5}, "a.b", 1)
 
@@ -79,7 +79,7 @@ def nested(row: Row) -> Row:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_fields_within_others_do_as_well_as_outermost_ones(order: str) -> None:
+def test_nested_key_fields_give_the_same_result_as_top_level_ones(order: str) -> None:
     flat = Pipeline(
         name="p", group="g", order=ORDERS[order]("r", "e"), id="i", arrival="o", ignore="seen", handler=collect
     )
@@ -117,7 +117,7 @@ def note(state: Row, change: Change) -> tuple[Row, list[Any]]:
     return {**state, str(change.after.version): change.v}, []
 
 
-def test_records_within_records() -> None:
+def test_nested_dataclass_fields_can_be_key_fields() -> None:
     pipeline = Pipeline(name="p", group="after.account", order=Gapless("after.version"), message=Change, handler=note)
     result = pipeline.replay([Change(After("a", 1), 5), Change(After("a", 2), 6), Change(After("a"), 7)])
     assert result.states == {"a": {"1": 5, "2": 6}}
@@ -126,12 +126,12 @@ def test_records_within_records() -> None:
         Pipeline(name="p", group="after.account", order=Gapless("after.revision"), message=Change, handler=note)
 
 
-def test_a_place_within_what_is_no_content_is_refused() -> None:
+def test_a_key_field_inside_an_ignored_field_is_refused() -> None:
     with pytest.raises(PipelineError, match=r"'meta\.id' places messages"):
         Pipeline(name="p", group="meta.id", order=Gapless("r"), ignore=["meta"], handler=collect)
 
 
-def test_a_name_with_a_dot_that_is_not_quoted_is_told() -> None:
+def test_an_unquoted_field_name_with_a_dot_is_reported() -> None:
     pipeline = Pipeline(name="p", group="a.b", order=Gapless("r"), handler=collect)
     with pytest.raises(InputError, match=r"write '`a\.b`' in the pipeline"):
         pipeline.replay([{"a.b": "x", "r": 1, "v": 1}])
@@ -157,7 +157,7 @@ SINCE_1970 = 1_413_976_541_005_000
         (SINCE_1970 / 1_000, "ms"),
     ],
 )
-def test_a_point_in_time_may_be_given_in_many_ways(given: Any, unit: Any) -> None:
+def test_timestamp_accepts_times_as_texts_numbers_and_datetimes(given: Any, unit: Any) -> None:
     assert read_us(given, unit) == SINCE_1970
     pipeline = Pipeline(name="p", group="g", order=Timestamp("at", unit=unit), id="i", handler=collect)
     result = pipeline.replay([{"g": "a", "at": given, "i": "1", "v": 1}], final=True)
@@ -167,7 +167,7 @@ def test_a_point_in_time_may_be_given_in_many_ways(given: Any, unit: Any) -> Non
 @pytest.mark.parametrize(
     "text", ["soon", "", "2014/10-22 11:15", "2014-13-01 00:00", "2014-01-01 24:00", "0000-01-01 00:00:00", "1e9"]
 )
-def test_a_text_that_is_no_time_is_invalid_alone(text: str) -> None:
+def test_an_invalid_time_text_rejects_only_its_message(text: str) -> None:
     assert parsed(text) is None
     pipeline = Pipeline(name="p", group="g", order=Timestamp("at"), id="i", handler=collect)
     good = {"g": "a", "at": "2014-10-22 11:15", "i": "1", "v": 1}
@@ -176,12 +176,12 @@ def test_a_text_that_is_no_time_is_invalid_alone(text: str) -> None:
 
 
 @given(st.datetimes())
-def test_iso_texts_are_read_as_python_reads_them(moment: dt.datetime) -> None:
+def test_iso_time_texts_are_parsed_like_datetime_fromisoformat(moment: dt.datetime) -> None:
     assert parsed(moment.isoformat()) == moment
     assert parsed(moment.isoformat(" ").replace("-", "/", 2)) == moment
 
 
-def test_a_unit_is_one_of_four_and_an_old_order_is_written_as_before() -> None:
+def test_timestamp_unit_is_checked_and_omitted_from_the_stored_order_by_default() -> None:
     with pytest.raises(PipelineError, match="expected one of 's', 'ms', 'us', 'ns'"):
         Timestamp("at", unit="minutes")  # type: ignore[arg-type]
     assert repr(Timestamp("at")) == "Timestamp(column='at', lateness='0 seconds')"

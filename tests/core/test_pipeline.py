@@ -117,12 +117,12 @@ def define(**given: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize(("given", "text"), REFUSED.values(), ids=REFUSED)
-def test_what_contradicts_itself_is_refused(given: dict[str, Any], text: str) -> None:
+def test_a_contradictory_pipeline_is_refused(given: dict[str, Any], text: str) -> None:
     with pytest.raises(PipelineError, match=text):
         define(**given)
 
 
-def test_what_is_allowed() -> None:
+def test_valid_pipeline_definitions_are_accepted() -> None:
     define(name="n" * limits.NAME_LENGTH, on_gap=Wait("1 hour", then="skip"), retry=Retry(3), on_invalid="fail")
     define(order=Gapless("r", start=-5, epoch="e"), message=None, ignore="seen", arrival="o")
     define(order=Monotone("r", epoch="e"), state=lambda: None)
@@ -130,13 +130,13 @@ def test_what_is_allowed() -> None:
     define(order=Arrival(), id="i", message=Event, arrival="o")
 
 
-def test_a_pipeline_does_not_change() -> None:
+def test_a_pipeline_is_immutable() -> None:
     line = define()
     with pytest.raises(AttributeError):
         line.name = "other"  # type: ignore[misc]
 
 
-def test_what_runners_ask_of_a_pipeline() -> None:
+def test_pipeline_properties_used_by_runners() -> None:
     line = define()
     assert (line.key_fields, line.turn, line.epoch, line.fields) == (("g", "r"), "r", None, None)
     assert (line.gap_policy, line.wait_us) == (Wait(), None)
@@ -164,7 +164,7 @@ def test_what_runners_ask_of_a_pipeline() -> None:
         (pipeline(Arrival()), {"g": "a", "i": None}, "i is null"),
     ],
 )
-def test_a_message_without_a_place_is_rejected_or_stops_the_run(
+def test_a_message_without_a_key_field_is_rejected_or_stops_the_run(
     line: Pipeline, message: dict[str, Any], why: str
 ) -> None:
     result = line.replay([{"v": 1, "o": 0, **message}])
@@ -178,7 +178,7 @@ def test_a_message_without_a_place_is_rejected_or_stops_the_run(
         strict.replay([{"v": 1, "o": 0, **message}])
 
 
-def test_an_invalid_message_stops_no_other() -> None:
+def test_an_invalid_message_does_not_block_other_messages() -> None:
     result = pipeline().replay(arrive([{"r": 1, "v": 1}, {"r": None, "v": 0}, {"r": 2, "v": 2}]))
     assert (result.states, result.counts.rejected) == ({"a": [1, 2]}, {"invalid": 1})
 
@@ -186,7 +186,7 @@ def test_an_invalid_message_stops_no_other() -> None:
 @pytest.mark.parametrize(
     ("order", "missing"), [(Gapless("r"), "g"), (Gapless("r"), "r"), (Gapless("r", epoch="e"), "e"), (Arrival(), "i")]
 )
-def test_a_message_that_lacks_a_field_is_invalid_as_one_with_null(order: Any, missing: str) -> None:
+def test_a_missing_field_is_invalid_like_a_null_field(order: Any, missing: str) -> None:
     message = {name: 1 for name in "greivo" if name != missing}
     rejected = pipeline(order).replay([message, {**message, missing: None}]).rejected
     assert [(each.reason, each.detail) for each in rejected] == [("invalid", f"{missing} is null")] * 2
@@ -194,12 +194,12 @@ def test_a_message_that_lacks_a_field_is_invalid_as_one_with_null(order: Any, mi
 
 @pytest.mark.parametrize(("line", "expected"), [(pipeline(), "a dict"), (pipeline(message=Event), "a Event or a dict")])
 @pytest.mark.parametrize("given", ["text", 5, None, EventStruct("a", 1)], ids=repr)
-def test_what_is_no_message_stops_the_run(line: Pipeline, expected: str, given: Any) -> None:
+def test_a_value_that_is_not_a_message_stops_the_run(line: Pipeline, expected: str, given: Any) -> None:
     with pytest.raises(InputError, match=f"a message of pipeline 'p' is .*; expected {expected}"):
         line.replay([given])
 
 
-def test_a_message_whose_group_is_no_name_is_invalid_and_has_none() -> None:
+def test_a_message_with_an_invalid_group_is_rejected_without_a_group() -> None:
     result = pipeline().replay([{"g": 1.5, "r": 1, "v": 1}, {"g": "a", "r": 1, "v": 1}])
     (rejected,) = result.rejected
     assert (rejected.group, rejected.reason) == (None, "invalid")
@@ -208,7 +208,7 @@ def test_a_message_whose_group_is_no_name_is_invalid_and_has_none() -> None:
 
 
 @pytest.mark.parametrize("type_", [Event, EventStruct])
-def test_a_dict_becomes_the_message_type_and_fields_of_others_are_left_out(type_: type) -> None:
+def test_a_dict_is_converted_to_the_message_type_without_unknown_fields(type_: type) -> None:
     seen: list[Any] = []
 
     def handler(state: list[Any], message: Any) -> Any:
@@ -221,7 +221,7 @@ def test_a_dict_becomes_the_message_type_and_fields_of_others_are_left_out(type_
     assert result.counts.duplicate == 1
 
 
-def test_the_arrival_need_not_be_a_field_of_the_message_type() -> None:
+def test_the_arrival_field_may_be_missing_from_the_message_type() -> None:
     line = pipeline(Arrival(), message=Event, handler=lambda state, message: ([*state, message.v], []))
     given = [{"g": "a", "r": 0, "v": number, "i": str(number), "o": -number} for number in range(3)]
     assert line.replay(given).states == {"a": [2, 1, 0]}
@@ -233,12 +233,12 @@ def test_a_field_with_a_default_may_be_absent() -> None:
     assert (result.states, result.counts.duplicate) == ({"a": ["default"]}, 1)
 
 
-def test_nothing_offered_is_a_step_too() -> None:
+def test_replay_accepts_an_empty_step() -> None:
     result = pipeline().replay([])
     assert (result.states, result.counts.received, result.counts.balanced) == ({}, 0, True)
 
 
-def test_messages_may_come_from_a_generator() -> None:
+def test_replay_accepts_a_generator() -> None:
     assert pipeline().replay(each for each in arrive([{"r": 1, "v": 1}])).states == {"a": [1]}
 
 
@@ -258,7 +258,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("order", "places", "text"), WRONG.values(), ids=WRONG)
-def test_a_message_with_a_place_of_the_wrong_type_is_invalid(order: Any, places: dict[str, Any], text: str) -> None:
+def test_a_key_field_of_the_wrong_type_is_invalid(order: Any, places: dict[str, Any], text: str) -> None:
     message = {"g": "a", "v": 1, "i": "x", "o": 0, **places}
     (rejected,) = pipeline(order).replay([message]).rejected
     assert (rejected.group, rejected.reason) == ("a", "invalid")
@@ -268,7 +268,7 @@ def test_a_message_with_a_place_of_the_wrong_type_is_invalid(order: Any, places:
 
 
 @pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
-def test_places_have_64_bits(number: int) -> None:
+def test_revisions_of_64_bits_are_accepted(number: int) -> None:
     assert pipeline(Monotone("r")).replay([{"g": "a", "r": number, "v": 1, "o": 0}]).states == {"a": [1]}
 
 
@@ -283,7 +283,7 @@ def test_places_have_64_bits(number: int) -> None:
         (Gapless("r"), {"r": 2**63 - 1}, "r is 9223372036854775807, the greatest 64-bit integer, so no next revision"),
     ],
 )
-def test_a_place_beyond_64_bits_is_invalid_alone(order: Any, places: dict[str, Any], why: str) -> None:
+def test_a_key_field_beyond_64_bits_rejects_only_its_message(order: Any, places: dict[str, Any], why: str) -> None:
     good = {"g": "b", "r": 1, "e": 0, "t": 1, "v": 1, "i": "y", "o": 0}
     result = pipeline(order).replay([{**good, "g": "a", "i": "x", **places}, good])
     assert [(each.group, each.reason, each.detail[: len(why)]) for each in result.rejected] == [("a", "invalid", why)]
@@ -291,12 +291,12 @@ def test_a_place_beyond_64_bits_is_invalid_alone(order: Any, places: dict[str, A
 
 
 @pytest.mark.parametrize("start", [-(2**63), 2**63 - 1, 2**63, True, 1.0])
-def test_a_start_has_a_revision_on_either_side(start: Any) -> None:
+def test_gapless_start_must_leave_a_revision_on_either_side(start: Any) -> None:
     with pytest.raises(PipelineError, match=r"Gapless\(start=.*expected a whole number from -9223372036854775807 to"):
         pipeline(Gapless("r", start=start))
 
 
-def test_durations_end_somewhere() -> None:
+def test_durations_beyond_the_maximum_are_refused() -> None:
     with pytest.raises(PipelineError, match="expected at most 52142 weeks"):
         Wait("1" + "0" * 400 + " weeks")
     with pytest.raises(PipelineError, match="expected at most"):
@@ -305,12 +305,12 @@ def test_durations_end_somewhere() -> None:
 
 
 @pytest.mark.parametrize("type_", [Event, EventStruct])
-def test_a_field_without_a_default_must_be_there(type_: type) -> None:
+def test_a_field_without_a_default_must_be_present(type_: type) -> None:
     (rejected,) = pipeline(message=type_).replay([{"g": "a", "v": 1}]).rejected
     assert (rejected.reason, rejected.detail) == ("invalid", "r is null")
 
 
-def test_a_message_without_an_arrival_is_invalid_as_it_is_on_spark() -> None:
+def test_a_message_with_a_null_arrival_is_invalid() -> None:
     result = pipeline().replay([{"g": "a", "r": 1, "v": 1, "o": None}, {"g": "a", "r": 2, "v": 2, "o": 1}])
     assert [(each.reason, each.detail) for each in result.rejected] == [("invalid", "o is null")]
 

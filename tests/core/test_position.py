@@ -31,7 +31,7 @@ position = st.lists(numbers, max_size=8).map(tuple)
         (Decimal("2"), Decimal(10) ** 20),
     ],
 )
-def test_the_higher_one_is_the_later_one(lower: Any, higher: Any) -> None:
+def test_position_of_orders_log_positions(lower: Any, higher: Any) -> None:
     first, second = position_of(lower), position_of(higher)
     assert first is not None
     assert second is not None
@@ -45,19 +45,19 @@ def test_the_higher_one_is_the_later_one(lower: Any, higher: Any) -> None:
      Decimal("NaN"), "9" * 40, "bin.", b"1", " 1", Decimal("1E+39"), Decimal("1E+9999999"), Decimal("0E+9999999"),
      Decimal("1E-9999999"), "2026-11-29T100000.900000", "1-100.000009", "-1.000009", "mysql-bin.1"],
 )  # fmt: skip
-def test_what_is_no_position(value: Any) -> None:
+def test_position_of_returns_none_for_an_invalid_position(value: Any) -> None:
     assert position_of(value) is None
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("0000000F:1", "f:0001"), ("007", 7), (Decimal("7.0"), 7), ("a-b.000001", "x.1.0000001")]
 )
-def test_two_texts_of_one_position(one: Any, other: Any) -> None:
+def test_position_of_is_equal_for_two_texts_of_one_position(one: Any, other: Any) -> None:
     assert position_of(one) == position_of(other)
 
 
 @given(st.lists(position, min_size=1, max_size=4), st.data())
-def test_texts_sort_as_positions_do(one: list[LogPosition], data: st.DataObject) -> None:
+def test_sortable_positions_sort_like_positions(one: list[LogPosition], data: st.DataObject) -> None:
     """Positions of one field have one form: the same count of numbers, or none."""
     shapes = [st.just(()) | st.tuples(*[numbers] * len(each)) for each in one]
     other = [data.draw(shape) for shape in shapes]
@@ -67,5 +67,5 @@ def test_texts_sort_as_positions_do(one: list[LogPosition], data: st.DataObject)
 
 
 @given(st.lists(position, max_size=4), st.lists(position, max_size=4))
-def test_no_two_positions_have_one_text(one: list[LogPosition], other: list[LogPosition]) -> None:
+def test_sortable_positions_are_unique(one: list[LogPosition], other: list[LogPosition]) -> None:
     assert (sortable_positions(one) == sortable_positions(other)) == (one == other)

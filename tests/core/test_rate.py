@@ -19,7 +19,7 @@ RATES = st.builds(
 
 @given(RATES, st.lists(st.tuples(st.integers(0, 2_000_000), st.integers(0, 30)), max_size=40))
 @example(Rate(3, "1 second", burst=2), [(0, 9), (333_333, 9), (1, 9)])
-def test_no_window_has_more_than_the_rate_and_the_burst(rate: Rate, asked: list[tuple[int, int]]) -> None:
+def test_a_rate_is_never_exceeded_in_any_window(rate: Rate, asked: list[tuple[int, int]]) -> None:
     per_us = rate.per // dt.timedelta(microseconds=1) if isinstance(rate.per, dt.timedelta) else 1_000_000
     next_us, now_us, begun = 0, 10**15, list[int]()
     for pause_us, wanted in asked:
@@ -34,7 +34,7 @@ def test_no_window_has_more_than_the_rate_and_the_burst(rate: Rate, asked: list[
 
 
 @given(RATES, st.integers(1, 100))
-def test_who_asks_as_soon_as_one_is_free_gets_the_whole_rate(rate: Rate, number: int) -> None:
+def test_a_rate_is_fully_used_by_immediate_requests(rate: Rate, number: int) -> None:
     next_us, now_us = 0, 10**15
     for _ in range(number):
         now_us = max(now_us, rate.free_us(next_us, now_us))
@@ -44,7 +44,7 @@ def test_who_asks_as_soon_as_one_is_free_gets_the_whole_rate(rate: Rate, number:
 
 
 @given(RATES, st.integers(1, 10**12))
-def test_a_clock_that_was_set_back_stops_nothing_for_longer_than_the_burst(rate: Rate, back_us: int) -> None:
+def test_a_clock_set_back_delays_a_rate_by_at_most_the_burst(rate: Rate, back_us: int) -> None:
     now_us = 10**15
     next_us = rate.after(0, now_us, rate.free(0, now_us))
     earlier_us = now_us - back_us
@@ -66,7 +66,7 @@ def test_a_clock_that_was_set_back_stops_nothing_for_longer_than_the_burst(rate:
         (11, "10 microseconds", 1, "exceeds one message per microsecond; pass a longer per"),
     ],
 )
-def test_what_is_no_rate_is_refused(times: int, per: str, burst: int, text: str) -> None:
+def test_an_invalid_rate_is_refused(times: int, per: str, burst: int, text: str) -> None:
     with pytest.raises(InputError, match=text) as refused:
         Rate(times, per, burst)
     assert isinstance(refused.value, InturnError)

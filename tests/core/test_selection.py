@@ -26,11 +26,13 @@ ERROR = "Traceback (most recent call last):\n  File …\nValueError: amount -1 i
         (Selection(groups=("us-*",), error="*below zero", is_all=True), "eu-1", ERROR, False),
     ],
 )
-def test_every_kind_of_pattern_must_match(selection: Selection, name: str, error: str | None, matches: bool) -> None:
+def test_a_selection_matches_only_if_every_pattern_kind_matches(
+    selection: Selection, name: str, error: str | None, matches: bool
+) -> None:
     assert selection.matches(name, error) is matches
 
 
-def test_nothing_is_never_all() -> None:
+def test_an_empty_selection_or_names_with_patterns_are_refused() -> None:
     with pytest.raises(InputError, match="no group is selected; pass names of groups, a pattern"):
         Selection()
     for more in ({"groups": ("a*",)}, {"error": "a*"}, {"is_all": True}):
@@ -38,12 +40,12 @@ def test_nothing_is_never_all() -> None:
             Selection(("a",), **more)  # type: ignore[arg-type]
 
 
-def test_one_pattern_or_several() -> None:
+def test_patterns_accepts_one_pattern_or_several() -> None:
     assert [patterns(each) for each in (None, "a*", ["a*", "b"])] == [(), ("a*",), ("a*", "b")]
     assert [last_line(each) for each in (None, "", ERROR)] == ["", "", "ValueError: amount -1 is below zero"]
 
 
-def test_a_report_is_brought_up_to_date() -> None:
+def test_a_decision_report_is_updated_with_verdicts() -> None:
     report = DecisionReport(DecisionAction.SKIP, [], {"x": "no gap"}, {"a": "1", "b": "2", "c": "3"})
     report = report.updated({"2": "", "9": ""})
     assert report == DecisionReport(DecisionAction.SKIP, ["b"], {"x": "no gap"}, {"a": "1", "c": "3"})

@@ -33,7 +33,7 @@ ledger = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("r
 
 
 @pytest.mark.parametrize("handler", ["apply", "decorated(apply)", "functools.partial(apply)"])
-def test_a_handler_that_was_changed_is_shown_as_it_ran(tmp_path: Path, handler: str) -> None:
+def test_a_traceback_shows_the_loaded_lines_of_a_changed_handler_file(tmp_path: Path, handler: str) -> None:
     file = tmp_path / "ledger_of_lines.py"
     file.write_text(HANDLER.replace("HERE", handler))
     old = load(f"{file}:ledger")
@@ -44,7 +44,7 @@ def test_a_handler_that_was_changed_is_shown_as_it_ran(tmp_path: Path, handler: 
     assert 'raise ValueError("it failed again")' in shown(new.handler), "what is loaded anew is shown anew"
 
 
-def test_what_is_loaded_again_spoils_nothing(tmp_path: Path) -> None:
+def test_loading_a_handler_again_keeps_the_lines_of_the_old_one(tmp_path: Path) -> None:
     """Neither the lines of the old handler nor what others read of the file."""
     file = tmp_path / "ledger_loaded_twice.py"
     file.write_text(HANDLER.replace("HERE", "apply"))
@@ -58,7 +58,7 @@ def test_what_is_loaded_again_spoils_nothing(tmp_path: Path) -> None:
     assert linecache.getline(str(file), 1) == "# mended\n"
 
 
-def test_a_module_that_is_reloaded_shows_its_new_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reloaded_module_shows_its_new_lines_in_tracebacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "ledger_reloaded.py"
     file.write_text(HANDLER.replace("HERE", "apply"))
@@ -69,7 +69,7 @@ def test_a_module_that_is_reloaded_shows_its_new_lines(tmp_path: Path, monkeypat
     assert "it failed again" in inspect.getsource(module.apply)
 
 
-def test_the_causes_of_an_error_are_shown_as_they_ran_too(tmp_path: Path) -> None:
+def test_causes_in_a_traceback_show_the_loaded_lines(tmp_path: Path) -> None:
     file = tmp_path / "ledger_with_a_cause.py"
     file.write_text(HANDLER.replace("HERE", "apply"))
     ledger = load(f"{file}:ledger")
@@ -84,7 +84,7 @@ def test_the_causes_of_an_error_are_shown_as_they_ran_too(tmp_path: Path) -> Non
     assert 'raise ValueError("it failed")' in shown(outer)
 
 
-def test_handlers_without_a_file_are_taken_as_they_are() -> None:
+def test_handlers_without_a_source_file_are_accepted() -> None:
     class Handler:
         def __call__(self, state: Any, message: Any) -> Any:
             return state, []

@@ -23,7 +23,7 @@ def turn(partitions: dict[str, SourcePartition], live: set[str], me: str, now_ms
     st.lists(st.sampled_from("abcdef"), max_size=20),
     st.sets(st.sampled_from("abcdef"), min_size=1),
 )
-def test_after_two_turns_of_each_every_partition_has_an_owner_within_its_quota(
+def test_every_partition_has_an_owner_within_its_quota_after_two_rounds(
     count: int, before: list[str], live: set[str]
 ) -> None:
     partitions = {f"p{number:02}": SourcePartition(f"p{number:02}") for number in range(count)}
@@ -43,7 +43,7 @@ def test_after_two_turns_of_each_every_partition_has_an_owner_within_its_quota(
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 15)), max_size=40))
-def test_an_epoch_never_has_two_owners(turns: list[tuple[str, int]]) -> None:
+def test_a_partition_epoch_never_has_two_owners(turns: list[tuple[str, int]]) -> None:
     partitions = {"p": SourcePartition("p"), "q": SourcePartition("q")}
     seen: dict[tuple[str, int], str] = {}
     now = 0

@@ -15,7 +15,7 @@ from inturn.core.pipeline.results import RejectedMessage, RejectionSummary
 
 
 @given(text=TEXTS)
-def test_a_name_is_what_every_store_can_keep(text: str) -> None:
+def test_a_valid_name_is_one_every_store_can_keep(text: str) -> None:
     assert (texts.name_fault("group", text) == "") is is_name(text)
     assert (texts.text_fault("body", text) == "") is is_utf8(text)
     if is_name(text):
@@ -27,12 +27,12 @@ def test_a_name_is_what_every_store_can_keep(text: str) -> None:
         assert len(str(told.value)) < 10 * limits.SHOWN_LENGTH
 
 
-def test_the_list_says_which_are_none() -> None:
+def test_the_hostile_texts_contain_exactly_the_listed_invalid_names() -> None:
     assert {name for name, text in HOSTILE.items() if not is_name(text)} == NO_NAMES
 
 
 @given(text=TEXTS)
-def test_what_is_kept_for_people_can_be_stored(text: str) -> None:
+def test_storable_makes_any_text_storable_and_leaves_valid_text_unchanged(text: str) -> None:
     stored = texts.storable(text)
     stored.encode()
     assert "\0" not in stored
@@ -45,7 +45,7 @@ def test_what_is_kept_for_people_can_be_stored(text: str) -> None:
 
 
 @given(text=TEXTS, most=st.none() | st.integers(1, 12))
-def test_what_is_shown_commands_nothing(text: str, most: int | None) -> None:
+def test_visible_returns_printable_text_within_the_limit(text: str, most: int | None) -> None:
     shown = texts.visible(text, most)
     assert shown.isprintable()
     shown.encode()
@@ -59,7 +59,7 @@ VALUES = st.recursive(
 
 
 @given(value=VALUES)
-def test_a_text_within_a_value_is_found(value: object) -> None:
+def test_unholdable_finds_an_invalid_text_inside_a_value(value: object) -> None:
     found = texts.unstorable_path(value)
     assert (found is None) is is_utf8(str(value) if isinstance(value, str) else _flat(value))
 
@@ -71,7 +71,7 @@ def _flat(value: object) -> str:
 
 
 @given(text=TEXTS)
-def test_a_decision_can_be_stored(text: str) -> None:
+def test_a_decision_accepts_any_author_text_and_refuses_surrogates_in_group_or_content(text: str) -> None:
     decision = Decision(id="1", action=DecisionAction.RESUME, group="a", by=text, why=text, at_us=0)
     (decision.by + decision.why).encode()
     if is_utf8(text):
@@ -87,16 +87,16 @@ def test_a_decision_can_be_stored(text: str) -> None:
 
 @pytest.mark.parametrize("field", ["name", "group", "id", "arrival"])
 @pytest.mark.parametrize("text", ["\ud800", "a\0"])
-def test_a_pipeline_has_names_too(field: str, text: str) -> None:
+def test_a_pipeline_refuses_names_with_surrogates_or_nul(field: str, text: str) -> None:
     with pytest.raises(PipelineError, match=r"surrogate|NUL"):
         pipeline(**{field: text})
 
 
-def test_a_file_name_of_the_system_is_kept() -> None:
+def test_storable_escapes_undecodable_file_names() -> None:
     assert texts.storable(os.fsdecode(b"caf\xe9.txt")) == "caf\\udce9.txt"
 
 
-def test_what_was_rejected_is_counted() -> None:
+def test_rejected_status_counts_rejections_of_a_group_by_reason() -> None:
     rows = [
         RejectedMessage("a", "late", "x", ""),
         RejectedMessage("b", "late", "x", ""),

@@ -42,26 +42,26 @@ def order_of(pipeline: Pipeline, messages: Sequence[Row], cuts: Sequence[int] = 
     return ids
 
 
-def test_arrival_comes_before_the_id() -> None:
+def test_equal_times_are_ordered_by_arrival_before_id() -> None:
     """A trade feed with 63, 64 and 65 items at once: as texts, its ids put 9 behind 11."""
     assert order_of(line(arrival="n"), rows(["9", "10", "11"])) == ["9", "10", "11"]
     assert order_of(line(arrival="n"), rows(["b", "a", "c"])) == ["b", "a", "c"]
 
 
-def test_ids_without_arrival_are_numbers_if_they_are_integers() -> None:
+def test_equal_times_without_arrival_are_ordered_by_id_with_integers_as_numbers() -> None:
     assert order_of(line(), rows(["10", 9, "-1", "x2", "x10"])) == ["x10", "x2", "-1", 9, "10"]
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("arrival", ["n", None])
-def test_the_cut_into_steps_does_not_matter(seed: int, arrival: str | None) -> None:
+def test_step_boundaries_do_not_change_the_order_of_equal_times(seed: int, arrival: str | None) -> None:
     chance = random.Random(seed)
     messages = rows(chance.sample(range(-50, 50), 30), ["2026-05-01T12:00:00.000001", "2026-05-01T12:00:00.0000012"])
     cuts = sorted(chance.sample(range(1, 30), 4))
     assert order_of(line(arrival=arrival), messages, cuts) == order_of(line(arrival=arrival), messages)
 
 
-def test_messages_that_do_not_say_their_arrival_are_numbered_through_all_steps() -> None:
+def test_messages_without_the_arrival_field_are_numbered_across_steps() -> None:
     messages = [{name: value for name, value in row.items() if name != "n"} for row in rows("cabd")]
     assert order_of(line(arrival="n"), messages, cuts=[2]) == list("cabd")
 
@@ -76,7 +76,7 @@ def test_messages_that_do_not_say_their_arrival_are_numbered_through_all_steps()
         ("ms", [-1_000 + finer for finer in (0.0, 0.00025, 0.0005, 0.00075)]),
     ],
 )
-def test_nanoseconds_are_kept(unit: Unit, times: list[Any]) -> None:
+def test_timestamps_are_ordered_by_nanoseconds(unit: Unit, times: list[Any]) -> None:
     assert len({read_us(each, unit) for each in times}) == 1
     assert order_of(line(unit), rows(["d", "c", "b", "a"], times)) == ["d", "c", "b", "a"]
     assert order_of(line(unit, arrival="n"), rows(["d", "c", "b", "a"], times)[::-1]) == ["d", "c", "b", "a"]
@@ -94,34 +94,34 @@ def test_nanoseconds_are_kept(unit: Unit, times: list[Any]) -> None:
         st.lists(st.text(st.characters(min_codepoint=3, exclude_categories=["Cs"]), max_size=100)),
     )
 )
-def test_sortable_texts_sort_as_the_values_do(values: list[Any]) -> None:
+def test_sortable_texts_sort_like_their_values(values: list[Any]) -> None:
     texts = [sortable(value) for value in sorted(values)]
     assert texts == sorted(texts)
 
 
-def test_a_text_that_is_a_time_sorts_as_one() -> None:
+def test_a_time_text_sorts_like_a_time() -> None:
     times = ["2026-05-01T14:00:00+02:00", "2026-05-01T12:00:00.0001Z", "2026-05-01T12:00:00.5Z", "2026-05-01 12:00:01"]
     assert [sortable(time) for time in times] == sorted(sortable(time) for time in times)
     assert sortable(times[2]) == sortable(dt.datetime(2026, 5, 1, 12, 0, 0, 500_000, tzinfo=dt.UTC))
 
 
 @pytest.mark.parametrize("value", [Decimal("sNaN"), Decimal("-Infinity"), float("nan"), float("inf"), b"x", "\0"])
-def test_every_value_has_a_sortable_text(value: Any) -> None:
+def test_every_value_has_a_sortable_text_without_nul(value: Any) -> None:
     assert "\0" not in sortable(value)
 
 
 @given(st.lists(st.integers(-(10**30) + 1, 10**30 - 1), unique=True))
-def test_sortable_integers_sort_as_the_integers_do(numbers: list[int]) -> None:
+def test_sortable_integers_sort_like_integers(numbers: list[int]) -> None:
     texts = [sortable_integer(str(number)) for number in sorted(numbers)]
     assert texts == sorted(texts)
     assert len({len(text) for text in texts}) <= 1
 
 
 @pytest.mark.parametrize("text", ["", "-", "1.0", "1e5", "x1", "١", "1\n", "9" * 31])  # noqa: RUF001 - a digit
-def test_other_texts_are_no_integers(text: str) -> None:
+def test_sortable_integer_returns_an_empty_text_for_other_texts(text: str) -> None:
     assert sortable_integer(text) == ""
 
 
 @pytest.mark.parametrize("value", [None, "soon", dt.date(2026, 5, 1), dt.datetime(2026, 5, 1), True, 7, float("nan")])  # noqa: DTZ001 - naive
-def test_what_has_no_finer_digits_has_no_nanoseconds(value: Any) -> None:
+def test_read_ns_is_zero_without_finer_digits(value: Any) -> None:
     assert read_ns(value) == 0

@@ -15,29 +15,29 @@ from inturn.core.pipeline.timeline import TABLE, Relation, Status, Timeline, Tim
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_table_has_a_verdict_for_every_message_in_every_status() -> None:
+def test_the_verdict_table_covers_every_status_and_position() -> None:
     assert set(TABLE) == set(Status)
     for status, row in TABLE.items():
         assert set(row) == set(Relation), status
     assert {verdict for row in TABLE.values() for verdict in row.values()} == set(TimelineVerdict)
 
 
-def test_what_a_message_is_known_for_does_not_depend_on_the_status() -> None:
+def test_the_verdict_on_known_messages_does_not_depend_on_the_status() -> None:
     for place in set(Relation) - {Relation.NEXT, Relation.AHEAD}:
         assert len({row[place] for row in TABLE.values()}) == 1
 
 
-def test_a_parked_group_applies_nothing_but_the_missing_predecessor() -> None:
+def test_a_parked_group_applies_only_the_missing_predecessor() -> None:
     applies = {(status, place) for status, row in TABLE.items() for place in row if row[place] is TimelineVerdict.APPLY}
     assert applies == {(status, Relation.NEXT) for status in (Status.OPEN, Status.WAITING, Status.GAP)}
 
 
-def test_the_page_shows_the_table_that_the_code_obeys() -> None:
+def test_the_design_page_shows_the_verdict_table() -> None:
     script = runpy.run_path(str(DOCS / "timeline.py"))
     assert script["render"]() in (DOCS / "design.md").read_text(encoding="utf-8"), "run: python docs/timeline.py"
 
 
-def test_the_script_changes_only_what_is_between_its_comments(tmp_path: Path) -> None:
+def test_the_timeline_script_changes_only_text_between_its_markers(tmp_path: Path) -> None:
     script = runpy.run_path(str(DOCS / "timeline.py"))
     page = tmp_path / "page.md"
     page.write_text(f"before\n{script['BEGIN']}\nold\n{script['END']}\nafter\n", encoding="utf-8")
@@ -69,7 +69,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
-def test_a_grade_of_order_knows_these_places_and_no_others(order: Order) -> None:
+def test_each_order_reaches_exactly_its_positions(order: Order) -> None:
     found = set()
     for turns in product(range(1, 4), repeat=3):
         for at, content, epoch in product((1, 2, 3), "xy", (0, 1)):
@@ -100,7 +100,7 @@ def _applied(order: Order, turns: tuple[int, ...]) -> Timeline:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
-def test_a_verdict_changes_nothing(order: Order) -> None:
+def test_judge_changes_nothing(order: Order) -> None:
     line = _applied(order, (1, 3, 2, 5))
     before = (line.reached, line.memory, dict(line.held), line.status)
     for turn in (0, 1, 2, 5, 9):
@@ -108,6 +108,6 @@ def test_a_verdict_changes_nothing(order: Order) -> None:
     assert (line.reached, line.memory, dict(line.held), line.status) == before
 
 
-def test_a_group_that_is_new_stands_open() -> None:
+def test_a_new_group_has_status_open() -> None:
     result = pipeline().replay([{"g": "a", "r": 1, "v": 1, "o": 0}])
     assert result.timelines["a"].status is Status.OPEN

@@ -36,7 +36,7 @@ def statuses(result: Replay) -> set[str]:
 
 
 @pytest.mark.parametrize("line", [pipeline(), pipeline(on_gap=Wait())], ids=["default", "Wait()"])
-def test_without_a_time_a_gap_is_waited_for_for_ever(line: Pipeline) -> None:
+def test_without_a_timeout_a_gap_waits_forever(line: Pipeline) -> None:
     *_, last, end = run(line, (0, revisions(2)), (1e9, []), (2e9, revisions(3)), (2e9, revisions(1)))
     assert (last.states, statuses(last), last.errors) == ({"a": []}, {"waiting"}, {})
     assert end.states == {"a": ["v1", "v2", "v3"]}
@@ -44,7 +44,7 @@ def test_without_a_time_a_gap_is_waited_for_for_ever(line: Pipeline) -> None:
 
 @pytest.mark.parametrize(("seconds", "over"), [(9.999999, False), (10, True), (10.000001, True)])
 @pytest.mark.parametrize("then", ["park", "skip", "fail"])
-def test_the_wait_is_over_when_its_time_is_reached(then: str, seconds: float, over: bool) -> None:
+def test_a_wait_ends_exactly_at_its_timeout(then: str, seconds: float, over: bool) -> None:
     line = waiting(then)
     before = line.replay(revisions(2), now=at(0))
     if then == "fail" and over:
@@ -59,13 +59,13 @@ def test_the_wait_is_over_when_its_time_is_reached(then: str, seconds: float, ov
     assert (after.timelines["a"].status.value, after.states["a"]) == expected
 
 
-def test_the_message_that_comes_in_the_step_when_the_wait_ends_is_in_time() -> None:
+def test_a_message_in_the_step_in_which_the_wait_ends_is_in_time() -> None:
     for then in ("park", "skip", "fail"):
         last = run(waiting(then), (0, revisions(2)), (10, revisions(1)))[-1]
         assert (last.states, last.held, last.errors) == ({"a": ["v1", "v2"]}, [], {})
 
 
-def test_the_wait_begins_with_the_oldest_held_message() -> None:
+def test_the_wait_starts_with_the_oldest_held_message() -> None:
     """A newer one before or behind it changes nothing; what has been released does not count any more."""
     for newer in (2, 4):
         early, late = run(waiting("park"), (0, revisions(3)), (5, revisions(newer)), (9, []), (10, []))[2:]
@@ -75,18 +75,18 @@ def test_the_wait_begins_with_the_oldest_held_message() -> None:
     assert results[-1].errors == {"a": "revision 3 is missing and the wait has expired"}
 
 
-def test_a_copy_of_a_held_message_does_not_begin_the_wait_again() -> None:
+def test_a_copy_of_a_held_message_does_not_restart_the_wait() -> None:
     assert statuses(run(waiting("park"), (0, revisions(2)), (9, revisions(2)), (10, []))[-1]) == {"gap"}
 
 
-def test_a_message_that_fails_when_it_is_released_was_held_since_it_came() -> None:
+def test_a_message_failing_on_release_keeps_its_arrival_time() -> None:
     messages = arrive([{"r": 2, "v": BAD}, {"r": 1, "v": "v1"}])
     last = run(waiting("park"), (3, messages[:1]), (5, messages[1:]))[-1]
     noon = int(NOON.timestamp()) * 1_000_000
     assert [entry.since_us for entry in last.timelines["a"].held.values()] == [noon + 3_000_000]
 
 
-def test_a_time_of_nothing_does_not_wait() -> None:
+def test_a_timeout_of_zero_does_not_wait() -> None:
     [result] = run(waiting("skip", "0 seconds"), (0, revisions(3, 5)))
     assert (result.states, result.counts.held) == ({"a": ["v3", "v5"]}, 0)
 
@@ -99,13 +99,13 @@ def test_the_first_step_may_have_no_time() -> None:
 # -- park ----------------------------------------------------------------------------------------------------
 
 
-def test_a_parked_group_says_what_is_missing_and_keeps_what_comes_behind() -> None:
+def test_a_group_parked_at_a_gap_names_the_missing_revisions_and_holds_messages() -> None:
     last = run(waiting("park"), (0, revisions(4, 6)), (10, []), (11, revisions(5, 5)), (12, revisions(9)))[-1]
     assert last.errors == {"a": "revisions 1 to 3 are missing and the wait has expired"}
     assert [(each.status, each.message["r"]) for each in last.held] == [("gap", number) for number in (4, 5, 6, 9)]
 
 
-def test_a_group_that_a_gap_parked_goes_on_by_itself() -> None:
+def test_a_group_parked_at_a_gap_continues_when_the_gap_closes() -> None:
     results = run(
         waiting("park"), (0, revisions(3)), (10, []), (11, revisions(1)), (12, revisions(2)), (13, revisions(4))
     )
@@ -118,14 +118,14 @@ def test_a_group_that_a_gap_parked_goes_on_by_itself() -> None:
     assert results[4].states == {"a": ["v1", "v2", "v3", "v4"]}
 
 
-def test_a_group_that_goes_on_may_fail() -> None:
+def test_a_group_continuing_after_a_gap_may_fail() -> None:
     bad = arrive([{"r": 1, "v": BAD}])
     last = run(waiting("park"), (0, revisions(2)), (10, []), (11, bad), (50, []))[-1]
     assert (last.states, statuses(last)) == ({"a": []}, {"failed"})
     assert "a bad message" in last.errors["a"]
 
 
-def test_a_failed_group_waits_for_no_gap() -> None:
+def test_a_failed_group_does_not_wait_for_a_gap() -> None:
     """It is parked already, and its error says what is to be decided."""
     messages = arrive([{"r": 1, "v": BAD}, {"r": 3, "v": "z"}])
     for then in ("park", "skip", "fail"):
@@ -137,7 +137,7 @@ def test_a_failed_group_waits_for_no_gap() -> None:
 # -- skip ----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_skipped_and_comes_after_all_is_rejected_with_that_reason() -> None:
+def test_a_skipped_revision_arriving_later_is_rejected_as_skipped() -> None:
     results = run(waiting("skip"), (0, revisions(1, 4)), (10, []), (11, revisions(2, 3, 2, 1, 4, 5)))
     assert results[1].states == {"a": ["v1", "v4"]}
     last = results[-1]
@@ -147,7 +147,7 @@ def test_what_was_skipped_and_comes_after_all_is_rejected_with_that_reason() -> 
     assert (last.counts.duplicate, last.counts.stale) == (2, 0)
 
 
-def test_every_gap_whose_wait_is_over_is_skipped_and_no_other() -> None:
+def test_skip_applies_to_every_gap_whose_wait_ended_and_no_other() -> None:
     results = run(waiting("skip"), (0, revisions(2, 4)), (5, revisions(7)), (10, []), (14, []), (15, []))
     states = [each.states["a"] for each in results]
     assert states == [[], [], ["v2", "v4"], ["v2", "v4"], ["v2", "v4", "v7"]]
@@ -155,21 +155,21 @@ def test_every_gap_whose_wait_is_over_is_skipped_and_no_other() -> None:
     assert results[4].timelines["a"].skipped == [(1, 1), (3, 3), (5, 6)]
 
 
-def test_a_younger_message_before_an_older_one_does_not_wait_longer() -> None:
+def test_a_younger_message_before_an_older_one_does_not_extend_the_wait() -> None:
     """What is behind a gap waits since the oldest of it: 9 has waited long enough for all before it to be skipped."""
     last = run(waiting("skip"), (0, revisions(9)), (8, revisions(4)), (10, []))[-1]
     assert last.states == {"a": ["v4", "v9"]}
     assert last.timelines["a"].skipped == [(1, 3), (5, 8)]
 
 
-def test_a_message_that_fails_ends_the_skipping() -> None:
+def test_skipping_stops_at_a_failing_message() -> None:
     messages = arrive([{"r": 2, "v": BAD}, {"r": 4, "v": "v4"}])
     last = run(waiting("skip"), (0, messages), (10, []))[-1]
     assert (last.states, [each.message["r"] for each in last.held]) == ({"a": []}, [2, 4])
     assert last.timelines["a"].skipped == [(1, 1)]
 
 
-def test_what_was_applied_before_a_skip_is_still_known() -> None:
+def test_messages_applied_before_a_skip_are_remembered() -> None:
     results = run(waiting("skip"), (0, revisions(1, 2, 5)), (10, []), (11, revisions(1, 2, 5)))
     assert results[-1].counts.duplicate == 3
     other = run(waiting("skip"), (0, revisions(1, 2, 5)), (10, []), (11, arrive([{"r": 2, "v": "other"}])))[-1]
@@ -177,7 +177,9 @@ def test_what_was_applied_before_a_skip_is_still_known() -> None:
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3, 4, 5, 1000])
-def test_a_skip_of_any_length_counts_against_what_is_remembered(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_revisions_count_against_the_remembered_revisions(
+    missing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "REMEMBERED_REVISIONS", 4)
     far = 3 + missing
     results = run(waiting("skip"), (0, revisions(1, 2, far)), (10, []), (11, revisions(1, 2, far, far - 1)))
@@ -190,7 +192,7 @@ def test_a_skip_of_any_length_counts_against_what_is_remembered(missing: int, mo
 # -- fail ----------------------------------------------------------------------------------------------------
 
 
-def test_fail_ends_the_run_and_the_step_before_stays() -> None:
+def test_then_fail_ends_the_run_and_keeps_the_step_before() -> None:
     line = waiting("fail")
     before = line.replay(revisions(1, 4), now=at(0))
     with pytest.raises(GapError, match="revisions 2 to 3 are missing"):
@@ -202,7 +204,7 @@ def test_fail_ends_the_run_and_the_step_before_stays() -> None:
 # -- several groups ------------------------------------------------------------------------------------------
 
 
-def test_each_group_waits_for_itself() -> None:
+def test_each_group_has_its_own_wait() -> None:
     line = waiting("park")
     first = arrive([{"g": "a", "r": 2, "v": 2}, {"g": "c", "r": 1, "v": 1}])
     results = run(
@@ -216,7 +218,7 @@ def test_each_group_waits_for_itself() -> None:
     assert results[-1].states == {"a": [], "b": [], "c": [1, 2]}
 
 
-def test_the_gaps_of_a_group_are_named_with_their_age() -> None:
+def test_gaps_lists_the_missing_revisions_with_their_age() -> None:
     results = run(pipeline(Gapless("r", start=0)), (0, revisions(3)), (5, revisions(8, 4)), (7, revisions(2)))
     line = results[-1].timelines["a"]
     noon = int(NOON.timestamp()) * 1_000_000
@@ -224,6 +226,6 @@ def test_the_gaps_of_a_group_are_named_with_their_age() -> None:
     assert line.since_us() == noon  # type: ignore[attr-defined]
 
 
-def test_time_that_goes_back_ends_no_wait() -> None:
+def test_time_going_back_ends_no_wait() -> None:
     results = run(waiting("park"), (100, revisions(2)), (0, []), (109, []), (110, []))
     assert [before.errors == after.errors for before, after in pairwise(results)] == [True, True, False]

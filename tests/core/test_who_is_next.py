@@ -89,7 +89,7 @@ departures = st.tuples(
 @pytest.mark.parametrize("fairness", ["oldest", "ungrouped-first"])
 @given(st.integers(1, 3), st.sampled_from([2, 5, 200]), st.lists(arrivals | departures, max_size=40))
 @settings(max_examples=300, deadline=None)
-def test_it_does_what_a_search_does(
+def test_the_scheduler_equals_a_linear_search_model(
     fairness: Fairness, max_active: int, max_queued: int, steps: list[tuple[str, Any, Any, int]]
 ) -> None:
     turns = scheduler(fairness, max_active, max_queued)
@@ -161,7 +161,7 @@ def _arrive(
     st.sampled_from([None, "e"]),
 )
 @settings(max_examples=200, deadline=None)
-def test_nobody_starves_under_permanent_load(
+def test_no_waiting_task_starves_under_permanent_load(
     fairness: Fairness, max_active: int, waiting: list[Hashable], load: Hashable
 ) -> None:
     """Whatever waits has its turn, though others come all the time: without a group, or of another group."""
@@ -190,7 +190,7 @@ def test_nobody_starves_under_permanent_load(
 
 
 @pytest.mark.parametrize("max_active", [1, 2])
-def test_a_group_without_a_hash_is_refused_at_once(max_active: int) -> None:
+def test_an_unhashable_group_is_refused(max_active: int) -> None:
     turns = Scheduler[Any](max_active, 10)
     turns.take("a")
     with pytest.raises(InputError, match="expected a hashable value"):

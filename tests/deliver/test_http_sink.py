@@ -38,7 +38,7 @@ def test_an_output_is_posted_with_its_effect_id_and_a_signature(bank: Bank) -> N
 
 
 @pytest.mark.parametrize("status", [400, 402, 405, 410, 413, 422, 301, 307])
-def test_what_is_refused_for_good(bank: Bank, status: int) -> None:
+def test_a_permanent_http_status_raises_delivery_refused(bank: Bank, status: int) -> None:
     bank.answers = [status]
     with pytest.raises(DeliveryRefused, match=f"/postings answered {status} .*: because"):
         deliver.http(bank.url)({}, "e")
@@ -46,7 +46,7 @@ def test_what_is_refused_for_good(bank: Bank, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 408, 409, 425, 429, 500, 502, 503, 0])
-def test_what_may_pass(bank: Bank, status: int) -> None:
+def test_a_temporary_http_status_raises_a_retryable_delivery_error(bank: Bank, status: int) -> None:
     bank.answers = [status]
     post = deliver.http(bank.url)
     with pytest.raises(DeliveryError, match=r"answered|cannot be reached") as error:
@@ -63,7 +63,7 @@ def failure(post: deliver.http) -> DeliveryError:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_status_of_a_deploy_refuses_only_after_some_time(bank: Bank, status: int) -> None:
+def test_a_status_that_a_deploy_causes_is_final_only_after_denied_s(bank: Bank, status: int) -> None:
     post = deliver.http(bank.url, denied_s=0.05)
     for others in ([], [503], [0], [200]):  # any other answer begins the time anew
         bank.answers = [status, *others, status]
@@ -97,7 +97,7 @@ def test_a_status_of_a_deploy_refuses_only_after_some_time(bank: Bank, status: i
         ("Sun, 99 Nov 1994 08:49:37 GMT", 0),
     ],
 )
-def test_retry_after_is_heeded_and_a_wrong_one_ignored(bank: Bank, status: int, text: str, wanted_s: float) -> None:
+def test_retry_after_is_parsed_and_ignored_if_invalid(bank: Bank, status: int, text: str, wanted_s: float) -> None:
     text = time.strftime(text, time.gmtime(time.time() + wanted_s))  # the three forms of a date in RFC 9110
     bank.answers, bank.retry_after = [status], text
     assert failure(deliver.http(bank.url)).retry_after_s == pytest.approx(wanted_s, abs=600 if wanted_s > 120 else 0)
@@ -113,7 +113,7 @@ def pipeline() -> inturn.Pipeline[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("status", [404, 429])
-def test_a_worker_waits_as_long_as_it_is_told(bank: Bank, tmp_path: Path, status: int) -> None:
+def test_a_worker_waits_for_retry_after(bank: Bank, tmp_path: Path, status: int) -> None:
     bank.answers, bank.retry_after = [status], "1"
     with inturn.open(tmp_path / "shop.db", durable=False) as db:
         payments = db.queue("payments")
@@ -124,7 +124,7 @@ def test_a_worker_waits_as_long_as_it_is_told(bank: Bank, tmp_path: Path, status
     assert second_s - first_s > 0.99
 
 
-def test_a_longer_pause_than_the_bound_is_cut(bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_is_capped(bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inturn.core.limits.DELIVER_RETRY_AFTER_S", 0.1)
     bank.answers, bank.retry_after = [429], "9" * 1_000
     with inturn.open(tmp_path / "shop.db", durable=False) as db:
@@ -135,13 +135,13 @@ def test_a_longer_pause_than_the_bound_is_cut(bank: Bank, tmp_path: Path, monkey
     assert len(bank.posted) == 2
 
 
-def test_nobody_there_may_pass_and_passwords_are_not_told() -> None:
+def test_an_unreachable_url_is_retryable_and_shown_without_its_password() -> None:
     with pytest.raises(DeliveryError, match=r"http://me@127\.0\.0\.1:9/ cannot be reached") as error:
         deliver.http("http://me:geheim@127.0.0.1:9/")({}, "e")
     assert "geheim" not in str(error.value)
 
 
-def test_what_is_not_valid_is_refused() -> None:
+def test_invalid_http_sink_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="begins with https:// or http://"):
         deliver.http("file:///etc/passwd")
     for wrong in (-1, float("nan")):
@@ -154,7 +154,7 @@ def test_what_is_not_valid_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_a_worker_that_is_killed_around_its_posts_gives_each_effect_the_same_key(
+def test_a_killed_worker_repeats_posts_with_the_same_idempotency_key(
     bank: Bank, tmp_path: Path, soak_seed: int
 ) -> None:
     path, killed = tmp_path / "shop.db", 0

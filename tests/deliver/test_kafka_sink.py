@@ -52,7 +52,7 @@ def records(servers: str, topic: str, count: int | None = None) -> list[tuple[An
     return [(each.key(), each.headers(), json.loads(each.value())) for each in found]
 
 
-def test_an_output_is_a_record_with_its_effect_id(kafka_servers: str, topic: str) -> None:
+def test_an_output_is_a_kafka_record_with_its_effect_id(kafka_servers: str, topic: str) -> None:
     post = deliver.kafka(kafka_servers, topic, key="to.account")
     post({"to": {"account": "a"}, "n": 1}, "e1")
     post({"to": {"account": 7}, "n": 2}, "e2")
@@ -64,7 +64,7 @@ def test_an_output_is_a_record_with_its_effect_id(kafka_servers: str, topic: str
         post({"n": 3}, "e3")
 
 
-def test_threads_share_a_producer_and_each_keeps_its_order(kafka_servers: str, topic: str) -> None:
+def test_threads_share_a_producer_and_keep_their_order(kafka_servers: str, topic: str) -> None:
     post = deliver.kafka(kafka_servers, topic)
 
     def send(group: int) -> None:
@@ -77,7 +77,7 @@ def test_threads_share_a_producer_and_each_keeps_its_order(kafka_servers: str, t
         assert [each["n"] for each in found if each["group"] == group] == list(range(20))
 
 
-def test_what_is_refused_and_what_may_pass(kafka_servers: str, topic: str) -> None:
+def test_an_oversized_record_is_refused_and_a_timeout_is_retryable(kafka_servers: str, topic: str) -> None:
     with pytest.raises(DeliveryRefused, match="MSG_SIZE_TOO_LARGE"):
         deliver.kafka(kafka_servers, topic)("x" * 10_000_000, "e")
     nowhere = deliver.kafka("127.0.0.1:9", topic, options={"message.timeout.ms": 500, "log_level": 0})
@@ -86,7 +86,7 @@ def test_what_is_refused_and_what_may_pass(kafka_servers: str, topic: str) -> No
     assert not isinstance(error.value, DeliveryRefused)
 
 
-def test_a_topic_that_does_not_exist_is_refused(kafka_servers: str) -> None:
+def test_a_missing_topic_is_refused(kafka_servers: str) -> None:
     options = {"topic.metadata.propagation.max.ms": 500, "allow.auto.create.topics": False}
     with pytest.raises(DeliveryRefused, match="topic 'nowhere'"):
         deliver.kafka(kafka_servers, "nowhere", options=options)({}, "e")
@@ -102,7 +102,7 @@ def first_unrecorded(db: Database) -> dict[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_after_a_kill_each_group_repeats_at_most_its_claim_from_the_first_unrecorded_output_on(
+def test_a_killed_worker_repeats_at_most_the_unrecorded_outputs_of_its_claim(
     kafka: Kafka, tmp_path: Path, soak_seed: int
 ) -> None:
     """A process is killed in the middle of claims: what it delivered of them is not recorded, and comes again."""

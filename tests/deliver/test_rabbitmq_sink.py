@@ -51,7 +51,9 @@ async def taken(url: str, queue: str) -> list[tuple[Any, ...]]:
     return [(each.message_id, each.headers["effect-id"], each.delivery_mode, json.loads(each.body)) for each in found]
 
 
-def test_an_output_is_a_persistent_message_with_its_effect_id(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
+def test_an_output_is_a_persistent_rabbitmq_message_with_its_effect_id(
+    rabbitmq: Callable[..., Any], rabbitmq_url: str
+) -> None:
     asyncio.run(ready(rabbitmq_url, "one"))
     post = rabbitmq(exchange="postings", key="account")
     post({"account": "a", "n": 1}, "e1")
@@ -65,7 +67,7 @@ def test_an_output_is_a_persistent_message_with_its_effect_id(rabbitmq: Callable
     ]
 
 
-def test_threads_share_a_connection(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
+def test_threads_share_a_rabbitmq_connection(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
     asyncio.run(ready(rabbitmq_url, "many"))
     post = rabbitmq(routing_key="many")
     together(*(partial(post, {"n": n}, f"e{n}") for n in range(20)))
@@ -93,7 +95,7 @@ def line_to(port: int, lines: list[socket.socket]) -> int:
     return int(listener.getsockname()[1])
 
 
-def test_a_lost_connection_is_opened_again(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
+def test_a_lost_rabbitmq_connection_is_reopened(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
     asyncio.run(ready(rabbitmq_url, "again"))
     lines: list[socket.socket] = []
     real = urlsplit(rabbitmq_url).port or 0
@@ -108,7 +110,9 @@ def test_a_lost_connection_is_opened_again(rabbitmq: Callable[..., Any], rabbitm
     assert [each[0] for each in asyncio.run(taken(rabbitmq_url, "again"))] == ["e1", "e2"]
 
 
-def test_what_is_refused_for_good(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
+def test_a_missing_exchange_route_or_key_raises_delivery_refused(
+    rabbitmq: Callable[..., Any], rabbitmq_url: str
+) -> None:
     asyncio.run(ready(rabbitmq_url, "refusing"))
     with pytest.raises(DeliveryRefused, match="NOT_FOUND - no exchange 'nowhere'"):
         rabbitmq(exchange="nowhere")({}, "e")
@@ -119,7 +123,7 @@ def test_what_is_refused_for_good(rabbitmq: Callable[..., Any], rabbitmq_url: st
         rabbitmq(key="account")({}, "e")
 
 
-def test_what_may_pass(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
+def test_a_full_queue_raises_a_retryable_delivery_error(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
     asyncio.run(ready(rabbitmq_url, "full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"}))
     post = rabbitmq(routing_key="full")
     post({"n": 1}, "e1")

@@ -29,7 +29,7 @@ def options(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[dict[str,
         yield OPTIONS | {"endpoint_url": served.url}
 
 
-def test_an_output_is_a_message_with_its_effect_id_once(options: dict[str, Any]) -> None:
+def test_an_output_is_sent_to_sqs_once_with_its_effect_id(options: dict[str, Any]) -> None:
     client = boto3.client("sqs", **options)
     url = client.create_queue(QueueName="paid.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     post = deliver.sqs(url, group="account", **options)
@@ -46,7 +46,7 @@ def test_an_output_is_a_message_with_its_effect_id_once(options: dict[str, Any])
     assert client.receive_message(QueueUrl=plain)["Messages"][0]["Body"] == "[1]"
 
 
-def test_what_is_refused_and_what_may_pass(options: dict[str, Any]) -> None:
+def test_an_oversized_message_is_refused_and_an_unreachable_endpoint_is_retryable(options: dict[str, Any]) -> None:
     client = boto3.client("sqs", **options)
     url = client.create_queue(QueueName="small")["QueueUrl"]
     post = deliver.sqs(url, **options)

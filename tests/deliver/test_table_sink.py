@@ -39,7 +39,7 @@ def rows(address: str) -> list[Any]:
     return connection.execute("select effect_id, account, amount from postings order by 1").fetchall()
 
 
-def test_an_output_is_a_row_once(address: str) -> None:
+def test_an_output_is_inserted_as_one_row(address: str) -> None:
     post = deliver.table(address, "postings", {"account": "to.account", "amount": "amount", "more": "to"})
     for _ in range(2):
         post({"to": {"account": "a"}, "amount": 5}, "e1")
@@ -51,7 +51,7 @@ def test_an_output_is_a_row_once(address: str) -> None:
     post.close()
 
 
-def test_what_is_refused_for_good(address: str) -> None:
+def test_an_insert_that_violates_the_schema_raises_delivery_refused(address: str) -> None:
     columns = {"account": "account", "amount": "amount"}
     with pytest.raises(DeliveryRefused, match=r"(?i)not.null"):
         deliver.table(address, "postings", columns)({"amount": 5}, "e1")
@@ -64,7 +64,9 @@ def test_what_is_refused_for_good(address: str) -> None:
         deliver.table(address, "postings", {"effect_id": "x"})
 
 
-def test_what_may_pass(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_or_locked_database_raises_a_retryable_delivery_error(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("inturn.core.limits.DELIVER_TIMEOUT_S", 0.05)
     if "://" in address:
         other = deliver.table("postgresql://me:geheim@127.0.0.1:9/shop", "postings")
@@ -79,7 +81,7 @@ def test_what_may_pass(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not isinstance(error.value, DeliveryRefused)
 
 
-def test_a_worker_delivers_into_the_table(address: str, tmp_path: Path) -> None:
+def test_a_worker_delivers_outputs_into_the_table(address: str, tmp_path: Path) -> None:
     pipeline = inturn.Pipeline(
         name="ledger",
         group="account",
@@ -130,7 +132,9 @@ def wanted(accounts: str = "ab", count: int = 3) -> list[tuple[str, int]]:
     return sorted((account, n) for account in accounts for n in range(1, count + 1))
 
 
-def test_rows_of_the_own_database_are_in_the_commit(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_the_same_database_are_inserted_in_the_workers_commit(
+    own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent(own)
 
     def fail(*_: object) -> None:
@@ -143,7 +147,7 @@ def test_rows_of_the_own_database_are_in_the_commit(own: str, monkeypatch: pytes
     assert sorted(each[1:] for each in rows(own)) == wanted()
 
 
-def test_what_the_table_refuses_is_parked_and_the_others_go_on(own: str) -> None:
+def test_a_row_refused_by_the_table_parks_only_its_group(own: str) -> None:
     constraint = (
         "create trigger no before insert on postings when new.account = 'b' begin select raise(abort, 'no b'); end"
     )
@@ -165,7 +169,7 @@ def test_what_the_table_refuses_is_parked_and_the_others_go_on(own: str) -> None
     assert sorted(each[1:] for each in rows(own)) == sorted([*wanted("ab"), ("b", 4)])
 
 
-def test_a_locked_table_is_waited_for(postgres_url: str) -> None:
+def test_delivery_waits_for_a_locked_table(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("create table locked (effect_id text primary key, account text, amount int)")
     try:
@@ -184,7 +188,7 @@ def test_a_locked_table_is_waited_for(postgres_url: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_workers_that_are_killed_leave_each_row_once(own: str, soak_seed: int) -> None:
+def test_killed_workers_insert_each_row_once(own: str, soak_seed: int) -> None:
     chance, killed = random.Random(soak_seed), 0
     sent(own, "abcdef", 40)
     for _ in range(20):

@@ -21,7 +21,7 @@ from kafka_started import missing as kafka_missing
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [DemoKafka, DemoRabbitMQ])
-def test_through_a_broker_the_answers_are_the_same(
+def test_the_demo_gives_the_same_results_through_a_broker(
     kind: type[DemoBroker],
     spark: object,
     tmp_path: Path,
@@ -43,7 +43,9 @@ def test_through_a_broker_the_answers_are_the_same(
     assert not list(tmp_path.glob("inturn-demo-broker-*"))
 
 
-def test_without_maven_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_kafka_demo_without_maven_names_the_missing_programs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     told = CliRunner().invoke(app, ["demo", "--kafka", "--out", str(tmp_path / "demo")])
     assert told.exit_code == 1
@@ -51,21 +53,21 @@ def test_without_maven_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, 
     assert not (tmp_path / "demo").exists(), "nothing was begun"
 
 
-def test_without_the_server_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rabbitmq_demo_without_a_server_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rabbitmq_server, "SERVER", Path("/nowhere"))
     with pytest.raises(SetupError, match="apt-get install rabbitmq-server; or use a running one with --at amqp://"):
         DemoRabbitMQ().check()
 
 
 @pytest.mark.parametrize("broker", [DemoKafka("127.0.0.1:1"), DemoRabbitMQ("amqp://guest@127.0.0.1:1/")])
-def test_a_broker_that_is_not_there_is_told(broker: DemoBroker) -> None:
+def test_an_unreachable_broker_is_reported(broker: DemoBroker) -> None:
     broker.check()
     with pytest.raises(SetupError, match=r"cannot create a (topic|queue)"), broker.target():
         pass
 
 
 @pytest.mark.parametrize("options", [["--kafka", "--rabbitmq"], ["--at", "127.0.0.1:9092"]])
-def test_options_that_do_not_fit_are_told(options: list[str]) -> None:
+def test_incompatible_broker_options_are_refused(options: list[str]) -> None:
     told = CliRunner().invoke(app, ["demo", *options])
     assert told.exit_code == 1
     assert "pass exactly one" in told.stderr

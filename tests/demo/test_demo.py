@@ -81,7 +81,7 @@ def result(**changes):
     return replace(made, **changes)
 
 
-def test_every_flight_is_there_with_what_became_of_it(legs):
+def test_every_flight_of_the_data_is_loaded_with_its_outcome(legs):
     # Known from the data themselves: flights, nameless ones, and diverted ones that never came or came untimed.
     assert len(legs) == 12_208
     assert sum(leg.tail is None for leg in legs) == 24
@@ -89,19 +89,19 @@ def test_every_flight_is_there_with_what_became_of_it(legs):
     assert sum(leg.landed is not None and leg.minutes is None for leg in legs) == 33
 
 
-def test_times_are_utc_whatever_zone_the_airport_is_in(legs):
+def test_flight_times_are_converted_to_utc_from_the_airport_zone(legs):
     first = next(leg for leg in legs if (leg.flight, leg.dest, leg.scheduled.day) == ("UA1545", "IAH", 1))
     # 5:17 in New York and 8:30 in Houston, as published.
     assert first.departed == dt.datetime(2013, 1, 1, 10, 17, tzinfo=dt.UTC)
     assert first.landed == dt.datetime(2013, 1, 1, 14, 30, tzinfo=dt.UTC)
 
 
-def test_a_landing_is_never_sooner_than_the_minutes_in_the_air_allow(legs):
+def test_no_landing_is_earlier_than_its_air_time_allows(legs):
     timed = [leg for leg in legs if leg.landed is not None and leg.minutes is not None]
     assert all(leg.landed - leg.departed >= dt.timedelta(minutes=leg.minutes) for leg in timed)
 
 
-def test_revisions_have_no_holes_and_a_landing_follows_its_departure(legs):
+def test_revisions_are_gapless_and_each_landing_follows_its_departure(legs):
     last = {}
     for event in flights.events(legs):
         before = last.get(event.tail)
@@ -111,13 +111,13 @@ def test_revisions_have_no_holes_and_a_landing_follows_its_departure(legs):
         last[event.tail] = event
 
 
-def test_a_delivery_is_the_same_every_time_and_another_with_another_seed(legs, sent):
+def test_a_delivery_is_determined_by_its_seed(legs, sent):
     events, strays = flights.events(legs), flights.strays(legs)
     assert delivery.deliver(events, strays) == sent
     assert delivery.deliver(events, strays, seed=1).producers != sent.producers
 
 
-def test_the_network_loses_nothing_and_contradicts_itself_once(legs, sent, rows):
+def test_the_simulated_delivery_loses_nothing_and_contains_one_conflict(legs, sent, rows):
     bodies = Counter(tuple(value for name, value in row.items() if name != "offset") for row in rows)
     events = len(flights.events(legs)) + len(flights.strays(legs))
     assert len(bodies) == events + 1
@@ -129,7 +129,7 @@ def test_the_network_loses_nothing_and_contradicts_itself_once(legs, sent, rows)
     ]
 
 
-def test_all_messages_of_an_aircraft_come_from_one_producer_in_the_order_of_their_times(sent):
+def test_each_aircraft_has_one_producer_that_sends_in_time_order(sent):
     senders = {}
     for name, posts in sent.producers.items():
         times = [post.due_s for post in posts]
@@ -143,7 +143,7 @@ def test_all_messages_of_an_aircraft_come_from_one_producer_in_the_order_of_thei
 
 
 @pytest.mark.thorough
-def test_the_pure_timeline_over_the_delivery_is_the_truth(legs, sent, rows):
+def test_the_replay_of_the_delivery_gives_the_true_states(legs, sent, rows):
     half = len(rows) // 2
     first = aircraft.replay(rows[:half])
     second = aircraft.replay(rows[half:], after=first)
@@ -161,7 +161,7 @@ def test_the_pure_timeline_over_the_delivery_is_the_truth(legs, sent, rows):
     assert len(second.outputs) == sum(true.legs for true in truth.values())
 
 
-def test_a_producer_sends_each_message_once_in_its_order_and_not_before_it_is_due(sent, tmp_path):
+def test_a_producer_sends_each_message_once_in_order_and_not_before_its_due_time(sent, tmp_path):
     posts = [producer.Post(post.due_s / 30, post.body) for post in sent.producers["DL"][:500]]
     delivery.write(posts, tmp_path / "DL.jsonl")
     began = time.time()
@@ -191,7 +191,7 @@ class Query:
             raise self.errors.pop()
 
 
-def test_a_stream_whose_python_started_too_slowly_is_started_again_once():
+def test_a_stream_with_a_slow_python_start_is_restarted_once():
     streaming = pytest.importorskip("pyspark.errors").StreamingQueryException
     slow = streaming("Query x terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST")
     again = Query()
@@ -201,14 +201,14 @@ def test_a_stream_whose_python_started_too_slowly_is_started_again_once():
             crash.drain_stream(failing, lambda: Query(slow))
 
 
-def test_a_process_that_ends_otherwise_than_it_should_is_told_with_what_it_said(tmp_path):
+def test_an_unexpected_process_exit_is_reported_with_its_output(tmp_path):
     with crash.Processes(tmp_path / "log") as processes:
         lost = processes.producer(f"{tmp_path}/no.db#flights", tmp_path / "DL.jsonl", 0)
         with pytest.raises(InturnError, match=r"ended with 1, expected 0(.|\n)*DL\.jsonl"):
             processes.wait_for_end(lost)
 
 
-def test_no_process_outlives_the_block(sent, tmp_path):
+def test_demo_processes_are_killed_at_the_end_of_their_context(sent, tmp_path):
     delivery.write(sent.producers["DL"], tmp_path / "DL.jsonl")
     with inturn.open(tmp_path / "f.db") as db:
         db.queue("flights")
@@ -218,7 +218,7 @@ def test_no_process_outlives_the_block(sent, tmp_path):
     assert slow.returncode == -signal.SIGKILL
 
 
-def test_the_handler_sees_a_phantom_if_it_is_fed_out_of_turn():
+def test_the_handler_counts_a_phantom_for_a_landing_without_a_departure():
     def event(kind):
         return flights.FlightEvent("N1", 1, kind, "AA1", "JFK", "LAX", WHEN, WHEN, 300)
 
@@ -239,11 +239,11 @@ def test_the_handler_sees_a_phantom_if_it_is_fed_out_of_turn():
         ({"N1": RIGHT, "N2": RIGHT}, naive.WrongCounts(1, 1, 1, 1, 0)),
     ],
 )
-def test_an_aircraft_is_wrong_once_however_many_of_its_answers_are(answers, wrong):
+def test_an_aircraft_with_several_wrong_values_counts_once(answers, wrong):
     assert naive.compare({"N1": flights.Truth("LAX", 1, 300)}, answers) == wrong
 
 
-def test_the_most_tangled_aircraft_is_chosen(legs, rows):
+def test_the_example_aircraft_has_reordered_and_duplicated_messages(legs, rows):
     events = [msgspec.convert(row, flights.FlightEvent) for row in rows if row["tail"]]
     chosen = choose_knot(events, list(flights.truth(legs)))
     first = list(dict.fromkeys(chosen.arrivals))
@@ -270,13 +270,13 @@ def test_the_most_tangled_aircraft_is_chosen(legs, rows):
         {"misspelt": "N2"},
     ],
 )
-def test_a_result_is_good_only_if_everything_is_right(changes):
+def test_a_demo_result_is_good_only_if_all_comparisons_agree(changes):
     assert result().good
     assert not result(**changes).good
 
 
 @pytest.mark.thorough
-def test_what_is_wrong_is_said_and_ends_with_exit_code_1(tmp_path, monkeypatch):
+def test_a_wrong_demo_result_is_reported_with_exit_code_1(tmp_path, monkeypatch):
     found = {"right": result(), "wrong": result(outputs=2, differences=Differences(0, 1, 0, 0))}
     says = {"right": "of Spark and of the worker are equal", "wrong": "The results are wrong"}
     for name, code in (("right", 0), ("wrong", 1)):
@@ -286,7 +286,7 @@ def test_what_is_wrong_is_said_and_ends_with_exit_code_1(tmp_path, monkeypatch):
         assert f"{tmp_path / name}/demo.html" in ran.stdout
 
 
-def test_the_tables_fit_into_a_narrow_terminal():
+def test_the_demo_tables_fit_into_a_terminal_of_80_columns():
     terminal = Console(width=80, record=True, file=io.StringIO())
     big = Counts(received=25_533, released=1_066, applied=24_302, duplicate=1_206, held=1_066, rejected={"invalid": 25})
     console.show(terminal, result(steps=[big] * 7, process=big), {}, [], "inturn console")
@@ -295,7 +295,7 @@ def test_the_tables_fit_into_a_narrow_terminal():
     assert {"rejected", "25", "dropDuplicates", "process"} <= set(said.split())
 
 
-def test_what_differs_between_engines_is_counted():
+def test_differences_between_engines_are_counted_by_kind():
     counts = Counts(received=3, applied=1, duplicate=1, rejected={"invalid": 1})
     one = EngineOutcome(
         {"N1": ("open", 1), "N2": ("open", 2)}, {"e1": 1, "e2": 2}, Counter([(None, "invalid")]), counts
@@ -306,13 +306,13 @@ def test_what_differs_between_engines_is_counted():
     assert differences(one, other) == Differences(2, 3, 3, 3)
 
 
-def test_the_course_counts_from_the_beginning():
+def test_the_course_has_times_relative_to_the_start():
     found = result().course
     assert (found.producers, found.process) == ({"UA": [0, 0, 1]}, [0, 0, 1])
     assert (found.steps, found.killed_s) == ([(2.0, 3.0)], 2.5)
 
 
-def test_the_texts_of_the_picture_stay_inside_and_apart():
+def test_picture_texts_neither_overlap_nor_leave_the_picture():
     many = Counts(received=125_533, released=1_110, applied=124_302, duplicate=11_206, held=1_110)
     many.rejected = {"invalid": 24, "conflict": 1}
     wrong = {NAIVE: naive.WrongCounts(949, 304, 522, 522, 477), DISTINCT: naive.WrongCounts(487, 148, 1, 1, 477)}
@@ -323,7 +323,7 @@ def test_the_texts_of_the_picture_stay_inside_and_apart():
     assert check(page.draw_result(result(messages=125_533, aircraft=12_631, late=1_155, twice=1_206, **changes)))
 
 
-def test_the_page_carries_its_picture_and_needs_no_network():
+def test_the_demo_page_embeds_its_picture_and_needs_no_network():
     drawn = page.draw_result(result())
     texts = {element.text for element in parse(drawn).iter()}
     for words in ("In order of arrival: 0 aircraft wrong.", "In order: 0.", "copy", "landed LAX, 1 Jan", "from UA"):
@@ -336,7 +336,7 @@ def test_the_page_carries_its_picture_and_needs_no_network():
     assert "inturn run this" in html
 
 
-def test_a_second_run_deletes_what_the_first_made_and_nothing_else(tmp_path):
+def test_a_second_demo_run_deletes_only_the_files_of_the_first(tmp_path):
     run.prepare(tmp_path)
     (tmp_path / run.STORE).mkdir()
     (tmp_path / run.DATABASE).touch()
@@ -345,21 +345,21 @@ def test_a_second_run_deletes_what_the_first_made_and_nothing_else(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [run.MARK, "mine.txt", run.PRODUCERS]
 
 
-def test_files_that_no_demo_made_are_left_alone(tmp_path):
+def test_the_demo_refuses_a_directory_with_files_it_did_not_create(tmp_path):
     (tmp_path / run.STORE).mkdir()
     with pytest.raises(SetupError, match=r"store exists .*--out"):
         run.prepare(tmp_path)
     assert (tmp_path / run.STORE).is_dir()
 
 
-def test_a_result_is_one_json_document():
+def test_a_demo_result_is_one_json_document():
     shown = json.loads(json.dumps(result().as_json()))
     assert shown["examples"][0]["truth"] == {"location": "LAX", "legs": 1, "minutes": 300}
     assert shown["good"] is True
 
 
 @pytest.mark.parametrize("name", run.NEEDED)
-def test_what_is_missing_is_said_before_the_work_begins(name, tmp_path, monkeypatch):
+def test_a_missing_demo_dependency_is_reported_before_the_run(name, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "find_spec", lambda asked: None if asked == name else object())
     with pytest.raises(SetupError, match=rf"needs {name}; .*pip install 'inturn\[demo\]'"):
         run.main(tmp_path)

@@ -39,7 +39,7 @@ def test_the_runbook_has_commands_for_each_alert(alert: str) -> None:
 
 
 @needs_prometheus
-def test_promtool_takes_the_rules(tmp_path: Path) -> None:
+def test_promtool_accepts_the_alert_rules(tmp_path: Path) -> None:
     subprocess.run(
         [PROMTOOL, "check", "rules", "--lint=all", "--lint-fatal", RULES],
         check=True,
@@ -82,7 +82,7 @@ def cleared(site: Site, alert: str, **labels: str) -> None:
 class TestAlertsFireAndTheRunbookEndsThem:
     """Each test makes its own trouble and ends it, so that one that fails takes no other along."""
 
-    def test_outputs_that_cannot_be_delivered(self, site: Site) -> None:
+    def test_undeliverable_outputs_fire_delivery_failing(self, site: Site) -> None:
         (site.folder / "bank-down").touch()
         site.send("payments", {"out": "bank"}, group="a", revision=1)
         fired(site, "InturnDeliveryFailing", pipeline="ledger")
@@ -90,7 +90,7 @@ class TestAlertsFireAndTheRunbookEndsThem:
         (site.folder / "bank-down").unlink()
         cleared(site, "InturnDeliveryFailing", pipeline="ledger")
 
-    def test_a_backlog(self, site: Site) -> None:
+    def test_a_backlog_fires_queue_old(self, site: Site) -> None:
         with inturn.open(site.db) as db:
             queue = db.queue("backlog")
             queue.send_many([draft({"sleep": 0.5}, group=f"{number}", revision=1) for number in range(150)])
@@ -98,38 +98,38 @@ class TestAlertsFireAndTheRunbookEndsThem:
         site.run("InturnQueueOld", QUEUE="backlog", APP="app.py:backlog")
         cleared(site, "InturnQueueOld", queue="backlog")
 
-    def test_a_failed_group(self, site: Site) -> None:
+    def test_a_failed_group_fires_groups_parked(self, site: Site) -> None:
         site.send("payments", {"poison": True}, group=POISONED, revision=1)
         fired(site, "InturnGroupsParked", pipeline="ledger", status="failed")
         site.run("InturnGroupsParked", PIPELINE="ledger", GROUP=POISONED)
         cleared(site, "InturnGroupsParked")
 
-    def test_a_parked_group_of_a_queue(self, site: Site) -> None:
+    def test_a_parked_queue_group_fires_queue_groups_parked(self, site: Site) -> None:
         with inturn.open(site.db) as db:
             db.queue("effects").park("a", "the handler of a consumer failed")
         fired(site, "InturnQueueGroupsParked", queue="effects")
         site.run("InturnQueueGroupsParked", QUEUE="effects", GROUP="a")
         cleared(site, "InturnQueueGroupsParked")
 
-    def test_a_gap(self, site: Site) -> None:
+    def test_a_revision_gap_fires_messages_held(self, site: Site) -> None:
         site.send("mails", {}, group=GAPPY, revision=2)
         fired(site, "InturnMessagesHeld", pipeline="mails")
         site.run("InturnMessagesHeld", PIPELINE="mails", GROUP=GAPPY)
         cleared(site, "InturnMessagesHeld")
 
-    def test_outputs_that_nobody_delivers(self, site: Site) -> None:
+    def test_outputs_without_a_delivering_worker_fire_outbox_old(self, site: Site) -> None:
         site.send("mails", {"out": "a mail"}, group="a", revision=1)
         fired(site, "InturnOutboxOld", pipeline="mails")
         site.run("InturnOutboxOld", QUEUE="mails", APP="app.py:mails")
         cleared(site, "InturnOutboxOld", pipeline="mails")
 
-    def test_a_rejected_message(self, site: Site) -> None:
+    def test_a_rejected_message_fires_messages_rejected(self, site: Site) -> None:
         site.send("payments", {"account": "another"}, group=WRONG, revision=2)
         fired(site, "InturnMessagesRejected", pipeline="ledger")
         site.run("InturnMessagesRejected", PIPELINE="ledger", GROUP=WRONG)
         cleared(site, "InturnMessagesRejected")
 
-    def test_a_suspended_worker(self, site: Site) -> None:
+    def test_a_suspended_worker_fires_leases_lost(self, site: Site) -> None:
         with inturn.open(site.db) as db:
             payments = db.queue("payments")
             payments.send({"sleep": 1}, group="slow", revision=1)
@@ -144,14 +144,14 @@ class TestAlertsFireAndTheRunbookEndsThem:
         with inturn.open(site.db) as db:
             assert db.queue("payments").info().settings.visibility_timeout_s == 120
 
-    def test_a_worker_that_was_killed(self, site: Site) -> None:
+    def test_a_killed_worker_fires_worker_down(self, site: Site) -> None:
         site.process("inturn-worker@ledger").kill()
         fired(site, "InturnWorkerDown")
         (_, restart) = site.run("InturnWorkerDown")
         site.systemctl(*restart.split()[1:])
         cleared(site, "InturnWorkerDown")
 
-    def test_a_queue_that_nobody_receives_from(self, site: Site) -> None:
+    def test_a_queue_without_a_consumer_fires_queue_not_drained(self, site: Site) -> None:
         site.systemctl("stop", "inturn-worker@ledger")
         site.send("payments", {}, group="b", revision=1)
         fired(site, "InturnQueueNotDrained", queue="payments")
@@ -159,7 +159,7 @@ class TestAlertsFireAndTheRunbookEndsThem:
         site.systemctl(*start.split()[1:])
         cleared(site, "InturnQueueNotDrained", queue="payments")
 
-    def test_a_key_with_another_secret(self, site: Site) -> None:
+    def test_a_key_with_a_wrong_secret_fires_requests_refused(self, site: Site) -> None:
         (site.folder / "shop.secret").write_text("new")
         assert CliRunner().invoke(app, ["keys", "add", site.db, "shop", "--json"]).exit_code == 0
         with _asking(site, "new"):
@@ -167,20 +167,20 @@ class TestAlertsFireAndTheRunbookEndsThem:
             site.run("InturnRequestsRefused")
             cleared(site, "InturnRequestsRefused")
 
-    def test_a_server_that_was_killed(self, site: Site) -> None:
+    def test_a_killed_server_fires_server_down(self, site: Site) -> None:
         site.process("inturn-serve").kill()
         fired(site, "InturnServerDown")
         (_, restart) = site.run("InturnServerDown")
         site.systemctl(*restart.split()[1:])
         cleared(site, "InturnServerDown")
 
-    def test_records_that_are_rejected(self, site: Site) -> None:
+    def test_rejected_records_fire_source_rejects(self, site: Site) -> None:
         site.insert(None)
         fired(site, "InturnSourceRejects", source="bank")
         site.run("InturnSourceRejects", SOURCE="bank")
         cleared(site, "InturnSourceRejects")
 
-    def test_records_that_nobody_takes(self, site: Site) -> None:
+    def test_a_full_queue_fires_source_stalled(self, site: Site) -> None:
         with inturn.open(site.db) as db:
             db.queue("intake").configure(max_depth=300)
         site.insert(*(f"{number}" for number in range(600)))
@@ -190,14 +190,14 @@ class TestAlertsFireAndTheRunbookEndsThem:
         with inturn.open(site.db) as db:
             db.queue("intake").purge()
 
-    def test_a_partition_that_was_made_again(self, site: Site) -> None:
+    def test_a_recreated_partition_fires_source_refused(self, site: Site) -> None:
         site.make_outbox()
         site.systemctl("restart", "inturn-ingest@bank")
         fired(site, "InturnSourceRefused", source="bank", partition="outbox")
         site.run("InturnSourceRefused", SOURCE="bank", PARTITION="outbox")
         cleared(site, "InturnSourceRefused")
 
-    def test_a_source_that_nobody_reads(self, site: Site) -> None:
+    def test_a_stopped_ingest_fires_source_unread_and_ingest_down(self, site: Site) -> None:
         site.systemctl("stop", "inturn-ingest@bank")
         fired(site, "InturnSourceUnread", source="bank")
         fired(site, "InturnIngestDown", job="inturn-ingest")
@@ -206,14 +206,14 @@ class TestAlertsFireAndTheRunbookEndsThem:
         cleared(site, "InturnSourceUnread")
         cleared(site, "InturnIngestDown")
 
-    def test_an_ingest_that_was_killed(self, site: Site) -> None:
+    def test_a_killed_ingest_fires_ingest_down(self, site: Site) -> None:
         site.process("inturn-ingest@bank").kill()
         fired(site, "InturnIngestDown")
         (_, restart) = site.run("InturnIngestDown")
         site.systemctl(*restart.split()[1:])
         cleared(site, "InturnIngestDown")
 
-    def test_nothing_is_left(self, site: Site) -> None:
+    def test_no_alert_remains_at_the_end(self, site: Site) -> None:
         until(lambda: not site.ask("alerts")["alerts"], "an alert has not ended, or another has come of it")
 
 

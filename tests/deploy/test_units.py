@@ -22,7 +22,7 @@ needs_systemd = pytest.mark.skipif(not ANALYZE, reason="systemd-analyze is not t
 
 @needs_systemd
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_systemd_takes_a_unit_without_a_word(unit: Path, tmp_path: Path) -> None:
+def test_systemd_analyze_verifies_each_unit(unit: Path, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("inturn")
     copy = tmp_path / unit.name.replace("@", "@ledger")
     copy.write_text(unit.read_text().replace(str(INSTALLED), str(program)))
@@ -35,7 +35,7 @@ def test_systemd_takes_a_unit_without_a_word(unit: Path, tmp_path: Path) -> None
 
 @needs_systemd
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_unit_is_confined(unit: Path) -> None:
+def test_each_unit_has_a_low_security_exposure(unit: Path) -> None:
     """The exposure that systemd computes, of 10: that of a unit without any of the settings is above 9."""
     command = [ANALYZE, "security", "--offline=true", "--no-pager", "--threshold=20", unit]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -44,7 +44,7 @@ def test_a_unit_is_confined(unit: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_unit_is_given_the_time_that_a_stop_takes(unit: Path) -> None:
+def test_the_stop_timeout_of_a_unit_exceeds_the_grace_time(unit: Path) -> None:
     parser = ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # systemd tells case apart
     parser.read_string(unit.read_text())

@@ -123,7 +123,7 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @given(histories())
 @settings(max_examples=15)
-def test_an_added_grade_has_one_answer_in_every_engine(
+def test_a_custom_order_gives_the_same_result_in_every_engine(
     tmp_path_factory: pytest.TempPathFactory, history: list[dict[str, Any]]
 ) -> None:
     line = pipeline()
@@ -135,7 +135,7 @@ def test_an_added_grade_has_one_answer_in_every_engine(
         assert bench.seen() == expected(oracle, SCHEMA.names)
 
 
-def test_an_added_grade_is_applied_by_its_own_rule() -> None:
+def test_a_custom_order_applies_its_own_rule() -> None:
     messages = [{"g": "a", "r": r, "v": r, "seq": at} for at, r in enumerate([20, 25, 10, 40, 10])]
     result = pipeline().replay(messages)
     assert result.states == {"a": [10, 20]}
@@ -144,7 +144,7 @@ def test_an_added_grade_is_applied_by_its_own_rule() -> None:
     assert result.counts.duplicate == 1
 
 
-def test_an_added_grade_checks_its_own_fields() -> None:
+def test_a_custom_order_checks_its_own_fields() -> None:
     with pytest.raises(PipelineError, match=r"Stepped\(step=0\)"):
         Pipeline(name="p", group="g", order=Stepped("r", 0), handler=note)
 
@@ -169,7 +169,7 @@ def named(node: ast.AST) -> set[str]:  # noqa: PLR0911 - one case a form of ques
     return set()
 
 
-def test_no_code_asks_which_grade_an_order_is() -> None:
+def test_no_code_tests_the_class_of_an_order() -> None:
     kinds = (ast.Call, ast.MatchClass, ast.Compare)
     asked = [
         f"{path.relative_to(SOURCES)}:{node.lineno}"

@@ -52,7 +52,7 @@ def statuses(store: StoredLedger) -> dict[str, str]:
 # -- selection -----------------------------------------------------------------------------------------------
 
 
-def test_parked_groups_are_found_by_name_and_by_error(store: StoredLedger) -> None:
+def test_parked_groups_are_found_by_name_and_error(store: StoredLedger) -> None:
     look = store.look()
     assert sorted(each.group for each in look.parked()) == ["early", "eu-1", "gap", "us-1"]
     assert sorted(each.group for each in look.parked(error="ValueError*")) == ["eu-1", "us-1"]
@@ -70,13 +70,15 @@ def test_parked_groups_are_found_by_name_and_by_error(store: StoredLedger) -> No
         (DecisionAction.DROP, ["eu-1", "us-1"]),
     ],
 )
-def test_all_means_those_to_which_it_applies(store: StoredLedger, action: DecisionAction, chosen: list[str]) -> None:
+def test_all_selects_the_groups_to_which_an_action_applies(
+    store: StoredLedger, action: DecisionAction, chosen: list[str]
+) -> None:
     drafted = store.look().prepare(action, all=True, by="ann")
     assert sorted(each.group for each in drafted.decisions) == chosen
     assert drafted.void == {}
 
 
-def test_a_decision_without_a_person_is_refused(store: StoredLedger) -> None:
+def test_a_decision_without_an_author_is_refused(store: StoredLedger) -> None:
     results, before = PipelineResults(store.look()), store.content()
     with pytest.raises(InputError, match=r'by is missing; pass the name of the person who decides, such as by="alice"'):
         results.drop("eu-1")  # type: ignore[call-arg]
@@ -85,7 +87,7 @@ def test_a_decision_without_a_person_is_refused(store: StoredLedger) -> None:
     assert store.content() == before
 
 
-def test_without_a_selection_nothing_is_decided(store: StoredLedger) -> None:
+def test_a_decision_without_a_selection_is_refused(store: StoredLedger) -> None:
     before = store.content()
     with pytest.raises(InputError, match="no group is selected"):
         PipelineResults(store.look()).resume(by="ann")
@@ -97,7 +99,7 @@ def test_without_a_selection_nothing_is_decided(store: StoredLedger) -> None:
 # -- the verbs -----------------------------------------------------------------------------------------------
 
 
-def test_several_groups_are_resumed_at_once(store: StoredLedger) -> None:
+def test_resume_applies_to_several_groups(store: StoredLedger) -> None:
     report = PipelineResults(store.look()).resume(error="ValueError*", by="ann", why="mended")
     assert (report.done, report.void, sorted(report.pending)) == ([], {}, ["eu-1", "us-1"])
     report = report_of(store, report)
@@ -106,7 +108,7 @@ def test_several_groups_are_resumed_at_once(store: StoredLedger) -> None:
     assert store.look().updated(report) == report
 
 
-def test_every_verb_decides_about_named_groups(store: StoredLedger) -> None:
+def test_skip_drop_replace_and_give_up_apply_to_named_groups(store: StoredLedger) -> None:
     look = store.look()
     reports = [
         PipelineResults(look).skip("early", "gap", by="ann"),
@@ -120,7 +122,7 @@ def test_every_verb_decides_about_named_groups(store: StoredLedger) -> None:
     assert store.look().group("us-1").reached == 1, "its second amount is below zero too"
 
 
-def test_the_others_are_decided_when_one_cannot_be(store: StoredLedger) -> None:
+def test_groups_that_cannot_be_decided_are_void_and_others_pending(store: StoredLedger) -> None:
     report = PipelineResults(store.look()).skip("well", "gap", "nobody", "gap", by="ann")
     assert list(report.pending) == ["gap"]
     assert "has no gap; it is open" in report.void["well"]
@@ -129,7 +131,7 @@ def test_the_others_are_decided_when_one_cannot_be(store: StoredLedger) -> None:
     assert (report.done, len(report.void)) == (["gap"], 2)
 
 
-def test_a_group_that_was_overtaken_is_void_and_the_others_are_not(store: StoredLedger) -> None:
+def test_a_decision_about_a_changed_group_is_void_and_others_apply(store: StoredLedger) -> None:
     look = store.look()
     first, second = PipelineResults(look).resume("eu-1", by="ann"), PipelineResults(look).resume(all=True, by="bob")
     store.settle(waiting(mended))
@@ -140,7 +142,7 @@ def test_a_group_that_was_overtaken_is_void_and_the_others_are_not(store: Stored
     assert store.look().updated(second) == report, "a later view knows it too"
 
 
-def test_a_decision_is_about_the_revision_that_was_seen(store: StoredLedger) -> None:
+def test_if_revision_refuses_a_decision_about_another_revision(store: StoredLedger) -> None:
     first, second = PipelineResults(store.look()), PipelineResults(store.look())
     assert second.drop("eu-1", by="bob").pending
     store.receive(waiting(), [row("eu-1", 3, -1)])
@@ -166,7 +168,7 @@ def test_a_decision_is_about_the_revision_that_was_seen(store: StoredLedger) -> 
     assert report.done == ["eu-1"]
 
 
-def test_of_two_who_replace_the_same_content_the_second_changes_nothing(store: StoredLedger) -> None:
+def test_a_second_decision_about_replaced_content_is_void(store: StoredLedger) -> None:
     results = PipelineResults(store.look())
     first = results.replace("us-1", content={"amount": -8}, by="bob")
     second = results.drop("us-1", by="ann")
@@ -185,7 +187,7 @@ def test_of_two_who_replace_the_same_content_the_second_changes_nothing(store: S
     assert PipelineResults(look).drop("us-1", by="ann", if_digest="0" * 64).pending == {}
 
 
-def test_a_group_that_goes_on_while_it_is_read_is_not_given_up(store: StoredLedger) -> None:
+def test_give_up_of_a_group_that_changed_while_being_read_is_void(store: StoredLedger) -> None:
     """Groups are read first, and then what they hold."""
     look = store.look()
 
@@ -198,14 +200,14 @@ def test_a_group_that_goes_on_while_it_is_read_is_not_given_up(store: StoredLedg
     assert "changed while it was read; decide again" in report.void["gap"]
 
 
-def test_the_place_of_a_group_is_a_number_or_a_digest(store: StoredLedger) -> None:
+def test_if_revision_if_epoch_and_if_digest_check_their_types(store: StoredLedger) -> None:
     results = PipelineResults(store.look())
     for name, value in (("if_revision", "1"), ("if_epoch", 0.5), ("if_digest", 7)):
         with pytest.raises(InputError, match=f"{name} is "):
             results.drop("eu-1", by="ann", **{name: value})  # type: ignore[arg-type]
 
 
-def test_a_decision_that_is_not_taken_yet_is_void_if_the_group_moves_before(store: StoredLedger) -> None:
+def test_a_pending_decision_is_void_if_the_group_changes_first(store: StoredLedger) -> None:
     results = PipelineResults(store.look())
     earlier, later = results.drop("us-1", by="bob"), results.give_up("us-1", by="ann")
     report = report_of(store, later, post)
@@ -217,7 +219,7 @@ def test_a_decision_that_is_not_taken_yet_is_void_if_the_group_moves_before(stor
 # -- the dry run ---------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_tells_and_changes_nothing(store: StoredLedger) -> None:
+def test_dry_run_reports_the_outcome_and_changes_nothing(store: StoredLedger) -> None:
     drafted, before = store.look().prepare(DecisionAction.RESUME, "eu-1", "nobody", by="ann"), store.content()
     results = {each.group: each for each in store.dry_run(waiting(mended), drafted)}
     assert store.content() == before
@@ -235,7 +237,7 @@ def test_a_dry_run_tells_and_changes_nothing(store: StoredLedger) -> None:
     assert json.loads(json.dumps(again.to_dict()))["outcome"] == "failed"
 
 
-def test_a_dry_run_of_a_replacement(store: StoredLedger) -> None:
+def test_dry_run_of_replace_shows_outputs_failures_and_void_reasons(store: StoredLedger) -> None:
     def run(**content: Any) -> DryRun:
         drafted = store.look().prepare(DecisionAction.REPLACE, "eu-1", content=content, by="ann")
         (result,) = store.dry_run(waiting(), drafted)
@@ -247,7 +249,7 @@ def test_a_dry_run_of_a_replacement(store: StoredLedger) -> None:
     assert "no field 'cents'" in (run(cents=9).void or "")
 
 
-def test_decisions_that_are_not_taken_yet_come_first(store: StoredLedger) -> None:
+def test_dry_run_applies_pending_decisions_first(store: StoredLedger) -> None:
     look = store.look()
     PipelineResults(look).replace("eu-1", content={"amount": 7}, by="ann")
     (result,) = store.dry_run(waiting(), look.prepare(DecisionAction.RESUME, "eu-1", by="bob"))
@@ -255,7 +257,7 @@ def test_decisions_that_are_not_taken_yet_come_first(store: StoredLedger) -> Non
     assert result.void == "the group has changed in the meantime: the group is not parked"
 
 
-def test_a_dry_run_refuses_another_pipeline(store: StoredLedger) -> None:
+def test_dry_run_refuses_a_different_pipeline(store: StoredLedger) -> None:
     drafted = store.look().prepare(DecisionAction.RESUME, "eu-1", by="ann")
     other = Pipeline(name="ledger", group="account", order=Monotone("revision"), handler=mended)
     with pytest.raises(StoreMismatch):
@@ -265,7 +267,7 @@ def test_a_dry_run_refuses_another_pipeline(store: StoredLedger) -> None:
         list(store.dry_run(named, drafted))
 
 
-def test_a_summary_keeps_some_of_each_outcome() -> None:
+def test_dry_run_summary_keeps_a_sample_of_each_outcome() -> None:
     summary = DryRunSummary(2)
     summary.add(DryRun(f"g{n}", "void" if n % 3 else None, None, None if n % 3 else _status(n)) for n in range(9))
     assert summary.outcomes == {"open": 3, "void": 6}
@@ -295,7 +297,7 @@ HISTORY = st.lists(
 @pytest.mark.thorough
 @pytest.mark.parametrize("order", ["gapless", "monotone"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_dry_run_says_is_what_happens(kind: str, order: str, request: pytest.FixtureRequest) -> None:
+def test_dry_run_equals_the_applied_decision(kind: str, order: str, request: pytest.FixtureRequest) -> None:
     url: Callable[[], str] = (
         request.getfixturevalue("postgres_schemas").next if kind == "postgres" else lambda: ":memory:"
     )
@@ -358,7 +360,9 @@ def _place(status: GroupStatus | None) -> tuple[Any, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "count"), [("sqlite", 10_000), ("postgres", 2_000), ("spark", 10_000)])
-def test_ten_thousand_groups_in_one_step(kind: str, count: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_resume_of_thousands_of_groups_takes_one_step(
+    kind: str, count: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     with stored(kind, tmp_path, lambda: request.getfixturevalue("postgres_url")) as store:
         store.receive(ledger(), [row(f"g-{n:05d}", 1, -2 if n < 100 else -1) for n in range(count)])
         look = store.look()
@@ -382,7 +386,9 @@ def test_ten_thousand_groups_in_one_step(kind: str, count: int, tmp_path: Path, 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_worker_runs_meanwhile(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_concurrent_bulk_decisions_beside_a_running_worker_apply_once(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     count = 300
     with stored(kind, tmp_path, lambda: request.getfixturevalue("postgres_url")) as store:
         assert isinstance(store, InDatabase)
@@ -419,7 +425,7 @@ def new_files(store: OnSpark) -> list[Path]:
     return sorted((store.bench.root / "decisions" / "new").iterdir())
 
 
-def test_a_file_with_many_decisions_is_one_for_every_version(on_spark: OnSpark) -> None:
+def test_a_bulk_decision_file_is_refused_as_a_single_decision(on_spark: OnSpark) -> None:
     PipelineResults(on_spark.look()).resume(all=True, by="ann")
     (path,) = new_files(on_spark)
     document = json.loads(path.read_text())
@@ -432,7 +438,7 @@ def test_a_file_with_many_decisions_is_one_for_every_version(on_spark: OnSpark) 
         Decision(**{"by": "", "group": "", **{name: document[name] for name in ("id", "action", "at_us")}})
 
 
-def test_a_damaged_file_with_many_decisions_is_passed_over(on_spark: OnSpark) -> None:
+def test_a_damaged_bulk_decision_file_is_skipped(on_spark: OnSpark) -> None:
     PipelineResults(on_spark.look()).resume(all=True, by="ann")
     (path,) = new_files(on_spark)
     whole = path.read_text()
@@ -450,7 +456,7 @@ def test_a_damaged_file_with_many_decisions_is_passed_over(on_spark: OnSpark) ->
     assert len(on_spark.bench.store.pending_decisions(None)) == 5
 
 
-def test_a_step_takes_whole_files_up_to_a_bound(on_spark: OnSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_applies_whole_decision_files_up_to_a_limit(on_spark: OnSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DECISIONS_AT_ONCE", 2)
     look = on_spark.look()
     report = PipelineResults(look).resume(all=True, by="ann")
@@ -464,7 +470,7 @@ def test_a_step_takes_whole_files_up_to_a_bound(on_spark: OnSpark, monkeypatch: 
     assert SparkInspector(on_spark.at).updated(report) == look.updated(report)
 
 
-def test_a_crash_before_a_file_is_filed_away_does_not_take_it_twice(on_spark: OnSpark) -> None:
+def test_a_crash_before_archiving_does_not_apply_a_bulk_decision_twice(on_spark: OnSpark) -> None:
     look = on_spark.look()
     report = PipelineResults(look).resume(all=True, by="ann")
     on_spark.bench.pipeline = ledger(mended)
@@ -477,7 +483,7 @@ def test_a_crash_before_a_file_is_filed_away_does_not_take_it_twice(on_spark: On
     assert new_files(on_spark) == []
 
 
-def test_the_plan_of_a_step_has_long_contents_as_digests(on_spark: OnSpark) -> None:
+def test_a_step_plan_contains_long_content_as_digests(on_spark: OnSpark) -> None:
     """It is sent to every task."""
     look = on_spark.look()
     (drop,) = look.prepare(DecisionAction.DROP, "a", by="ann").decisions

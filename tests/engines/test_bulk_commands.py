@@ -49,7 +49,7 @@ def document(*arguments: object, code: int = 0) -> Any:
 NOW = ("--pipeline", "ledger.py:fixed")
 
 
-def test_groups_are_listed_by_patterns(store: StoredLedger) -> None:
+def test_parked_list_command_selects_groups_by_patterns(store: StoredLedger) -> None:
     def listed(*options: str) -> list[str]:
         return sorted(each["group"] for each in document("list", store.at, *options))
 
@@ -58,14 +58,14 @@ def test_groups_are_listed_by_patterns(store: StoredLedger) -> None:
     assert len(listed()) == 5
 
 
-def test_many_groups_are_resumed_and_those_that_failed_again_are_told(store: StoredLedger) -> None:
+def test_parked_resume_command_reports_groups_that_failed_again(store: StoredLedger) -> None:
     said = run("resume", store.at, "--group", "eu-*", "--error", "ValueError*", *NOW)
     assert f"resume: 3 groups in {store.at}." in said
     assert "resume: 3 done, 0 void, 0 not applied yet.\n  eu-2: parked, KeyError: 'eu-2 again'" in said
     assert sorted(each.group for each in store.look().parked(error="*")) == ["eu-2", "us-1"]
 
 
-def test_a_report_is_whole_in_json(store: StoredLedger) -> None:
+def test_parked_commands_print_the_whole_report_as_json(store: StoredLedger) -> None:
     found = document("skip", store.at, "eu-1", "eu-early", "nobody", *NOW, code=1)
     assert (found["action"], found["done"], found["pending"]) == ("skip", ["eu-early"], {})
     assert sorted(found["void"]) == ["eu-1", "nobody"]
@@ -79,7 +79,7 @@ def test_a_report_is_whole_in_json(store: StoredLedger) -> None:
     }
 
 
-def test_decisions_wait_for_who_runs_the_pipeline(store: StoredLedger) -> None:
+def test_parked_commands_without_a_pipeline_leave_decisions_pending(store: StoredLedger) -> None:
     found = document("drop", store.at, "--all", "--by", "ann", "--wait-s", "0")
     assert sorted(found["pending"]) == ["eu-1", "eu-2", "eu-3", "us-1"]
     assert "not applied yet; " in run("resume", store.at, "--all", "--wait-s", "0")
@@ -87,7 +87,7 @@ def test_decisions_wait_for_who_runs_the_pipeline(store: StoredLedger) -> None:
     assert [each.group for each in store.look().parked()] == ["eu-early"]
 
 
-def test_nothing_is_selected_without_saying_so(store: StoredLedger) -> None:
+def test_parked_commands_refuse_a_missing_or_ambiguous_selection(store: StoredLedger) -> None:
     before = store.content()
     for verb in ("resume", "drop", "skip", "give-up"):
         assert "no group is selected" in run(verb, store.at, code=1)
@@ -97,7 +97,7 @@ def test_nothing_is_selected_without_saying_so(store: StoredLedger) -> None:
     assert store.content() == before
 
 
-def test_a_dry_run_shows_a_sample_of_each_outcome(store: StoredLedger) -> None:
+def test_dry_run_option_shows_a_sample_of_each_outcome(store: StoredLedger) -> None:
     before = store.content()
     said = run("resume", store.at, "--all", "--dry-run", *NOW, "--sample", "1")
     assert "resume, dry run: 4 groups: 1 failed, 3 open." in said
@@ -115,7 +115,7 @@ def test_a_dry_run_shows_a_sample_of_each_outcome(store: StoredLedger) -> None:
     assert store.content() == before
 
 
-def test_a_terminal_is_asked_before_many_groups_are_decided_about(
+def test_bulk_parked_commands_ask_for_confirmation_on_a_terminal(
     store: StoredLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inturn.cli.output.is_interactive", lambda: True)
@@ -127,7 +127,7 @@ def test_a_terminal_is_asked_before_many_groups_are_decided_about(
     assert "3 done" in run("give-up", store.at, "--all", "--yes", *NOW)
 
 
-def test_the_same_in_python(store: StoredLedger) -> None:
+def test_pipeline_results_list_dry_run_and_decide_like_the_commands(store: StoredLedger) -> None:
     if isinstance(store, InDatabase):
         stored_ledger: PipelineResults = store.db.pipeline("ledger")
     else:

@@ -57,7 +57,7 @@ def command(*arguments: str) -> str:
     return ran.stdout
 
 
-def test_pages_and_commands_say_the_same(store: StoredLedger, browser: TestClient) -> None:
+def test_console_pages_and_commands_show_the_same(store: StoredLedger, browser: TestClient) -> None:
     store.receive(waiting(), [row("gap", 2)])
     store.pass_time(11)
     failed = [row(name, revision, -1) for name in ("eu-1", "us-1", "<b>") for revision in (1, 2)]
@@ -98,7 +98,7 @@ def test_pages_and_commands_say_the_same(store: StoredLedger, browser: TestClien
 
 
 @pytest.mark.slow
-def test_ten_thousand_groups_are_decided_at_once(
+def test_console_decides_about_ten_thousand_groups(
     store: StoredLedger, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DECISIONS_AT_ONCE", 4_000)
@@ -137,7 +137,7 @@ def test_ten_thousand_groups_are_decided_at_once(
     assert [each["group"] for each in shown["groups"]] == ["alone"]
 
 
-def test_overlapping_batches_tell_the_later_one_group_by_group(store: StoredLedger, browser: TestClient) -> None:
+def test_console_reports_overlapping_bulk_decisions_per_group(store: StoredLedger, browser: TestClient) -> None:
     store.receive(waiting(), [row(f"{part}-{number}", 1, -1) for part in ("eu", "us") for number in range(20)])
     ann = decide(browser, action="drop", like="eu-*", error="*", by="ann")
     bob = decide(browser, action="drop", error="*", by="bob")
@@ -157,7 +157,7 @@ def test_overlapping_batches_tell_the_later_one_group_by_group(store: StoredLedg
     assert [each["group"] for each in found["void_groups"]] == ["us-3"]
 
 
-def test_groups_that_cannot_be_decided_about_leave_no_gap_in_a_batch(store: StoredLedger, browser: TestClient) -> None:
+def test_void_groups_of_a_batch_take_no_decision_number(store: StoredLedger, browser: TestClient) -> None:
     """A group of which nothing is missing any more takes no number, by which the report finds the decisions."""
     store.receive(waiting(), [row("a", 1, -1), row("b", 2), row("c", 2)])
     look = store.look()
@@ -183,7 +183,7 @@ ledger = inturn.Pipeline(
 """
 
 
-def test_a_dry_run_shows_what_would_come_and_writes_nothing(store: StoredLedger, tmp_path: Path) -> None:
+def test_console_dry_run_shows_outcomes_and_writes_nothing(store: StoredLedger, tmp_path: Path) -> None:
     """Of more than a thousand groups the first thousand are run, in a process of their own."""
     amounts = [-1] * 1_100 + [-2] * 2
     store.receive(waiting(), [row(f"g-{number:04d}", 1, amount) for number, amount in enumerate(amounts)])

@@ -75,7 +75,7 @@ LAST = [[row(MOST - 1)], [row(MOST)], [row(MOST), row(1, account="b")]]
     hashes=None,
 )
 @pytest.mark.thorough
-def test_the_kernel_is_as_the_pure_timeline_at_the_ends(
+def test_the_kernel_equals_replay_at_the_ends_of_64_bits(
     order: Order, skips: bool, steps: list[list[dict[str, Any]]], chunk_rows: int, hashes: int | None
 ) -> None:
     wait = {"on_gap": Wait("1 minute", then="skip")} if skips and isinstance(order, Gapless) else {}
@@ -97,11 +97,11 @@ def test_the_kernel_is_as_the_pure_timeline_at_the_ends(
     order=Monotone("revision", "epoch"), came=[row(MOST), row(LEAST), row(LEAST, epoch=LEAST), row(LEAST, epoch=MOST)]
 )
 @pytest.mark.thorough
-def test_the_worker_is_as_the_pure_timeline_at_the_ends(order: Order, came: list[dict[str, Any]]) -> None:
+def test_the_worker_equals_replay_at_the_ends_of_64_bits(order: Order, came: list[dict[str, Any]]) -> None:
     same(pipeline(order), came)
 
 
-def test_a_store_that_has_come_to_the_last_revision_goes_on() -> None:
+def test_a_store_that_applied_the_greatest_revision_continues() -> None:
     """One of before the greatest revision was refused."""
     line = pipeline(Gapless("revision", MOST - 1))
     with Bench(line, SCHEMA) as bench:
@@ -118,6 +118,6 @@ def test_a_store_that_has_come_to_the_last_revision_goes_on() -> None:
 
 
 @pytest.mark.parametrize("start", [LEAST, MOST, MOST + 1])
-def test_a_start_that_does_not_fit_is_refused(start: int) -> None:
+def test_a_gapless_start_beyond_64_bits_is_refused(start: int) -> None:
     with pytest.raises(PipelineError, match=r"Gapless\(start="):
         pipeline(Gapless("revision", start))

@@ -162,7 +162,7 @@ def words_of(row: int) -> str:
     return FORMS[row][1]
 
 
-def test_each_row_has_values_and_the_page_has_the_table() -> None:
+def test_the_guarantees_page_shows_the_table_of_state_forms() -> None:
     assert set(VALUES) == set(range(len(FORMS)))
     assert table() in (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
 
@@ -177,7 +177,7 @@ def pipeline(kind: Any, handler: Callable[[Any, Any], Any] = lambda state, messa
 @pytest.mark.parametrize(("row", "at"), CASES, ids=[f"{words_of(row)} {at}" for row, at in CASES])
 @settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
-def test_a_value_has_one_normal_form_or_none(row: int, at: int, data: st.DataObject) -> None:
+def test_a_state_value_has_one_normal_form_or_is_refused(row: int, at: int, data: st.DataObject) -> None:
     kind, values = VALUES[row][at]
     value = data.draw(values)
     becomes = FORMS[row][2]
@@ -212,7 +212,7 @@ SEEN: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("case", SEEN)
 @pytest.mark.parametrize("cut", [1, 2, 3])
-def test_where_steps_are_cut_does_not_matter(case: str, cut: int) -> None:
+def test_step_boundaries_do_not_change_the_normal_form_of_a_state(case: str, cut: int) -> None:
     def handler(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         seen = repr((type(state.get("v")), state.get("v")))
         return {"v": SEEN[case]()}, [seen]
@@ -233,13 +233,13 @@ def test_where_steps_are_cut_does_not_matter(case: str, cut: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [collections.Counter, complex, type("Thing", (), {}), list[complex]])
-def test_a_type_that_no_state_can_be_is_refused(kind: Any) -> None:
+def test_an_unsupported_state_type_is_refused(kind: Any) -> None:
     with pytest.raises(StateError, match=r"a state cannot contain a .*docs/guarantees.md"):
         StateNormalizer(kind if isinstance(kind, type) else make_dataclass("State", [("v", kind)]))
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("-inf"), b"x", {"a": [b"x"]}, {1.5: 2}], ids=repr)
-def test_a_body_with_what_json_has_not_is_refused_at_the_send(wrong: Any) -> None:
+def test_a_body_or_attribute_without_a_json_form_is_refused_by_draft(wrong: Any) -> None:
     with pytest.raises(ValueRefused, match=r"^(a key of )?body\.items\[3\]\.price.* is .* of type "):
         draft({"items": [{}, {}, {}, {"price": wrong}]})
     with pytest.raises(InputError, match=r"^(a key of )?attributes\.price"):
@@ -254,7 +254,7 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(texts, plain, max_size=3))
-def test_a_body_comes_back_as_it_was_or_is_refused(body: dict[str, Any]) -> None:
+def test_a_body_is_serialized_unchanged_or_refused(body: dict[str, Any]) -> None:
     try:
         made = draft(body)
     except InputError:

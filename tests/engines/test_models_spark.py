@@ -60,7 +60,7 @@ LEDGER = Pipeline(name="ledger", group="account", order=Monotone("revision"), me
 
 
 @pytest.mark.thorough
-def test_every_engine_has_the_same(spark: "SparkSession") -> None:
+def test_replay_worker_and_batch_agree_on_pydantic_models(spark: "SparkSession") -> None:
     history: list[Row] = [
         {
             "account": account,
@@ -84,7 +84,7 @@ def test_every_engine_has_the_same(spark: "SparkSession") -> None:
     assert found.rejected["a"]["invalid"] >= 2
 
 
-def test_columns_of_a_model() -> None:
+def test_a_model_is_stored_in_columns_of_its_fields() -> None:
     assert column_kinds(LEDGER) == {
         "account": "string",
         "revision": "bigint",
@@ -106,7 +106,7 @@ def test_columns_of_a_model() -> None:
     assert LEDGER.normalize(again) is again
 
 
-def test_a_field_within_that_changes_its_type_is_noticed() -> None:
+def test_a_nested_model_field_with_a_changed_type_is_refused() -> None:
     class OtherLine(BaseModel):
         sku: int = 0
 

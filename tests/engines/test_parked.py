@@ -69,7 +69,7 @@ HISTORY = st.lists(
 @pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision")], ids=["gapless", "monotone"])
 @given(history=HISTORY, levels=st.sampled_from([2, 8]), stale=st.booleans())
 @pytest.mark.slow
-def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any, levels: int, stale: bool) -> None:
+def test_decisions_on_spark_equal_the_pure_timeline(order: Order, history: Any, levels: int, stale: bool) -> None:
     gaps = {"on_gap": Wait("10 minutes")} if isinstance(order, Gapless) else {}
     line = pipeline(order, **gaps)
     now, whole, late = DAWN, Replay(), list[Decision]()
@@ -115,7 +115,7 @@ def made(bench: Bench, action: DecisionAction, group: str) -> Decision | None:
 # -- what is told ----------------------------------------------------------------------------------------------
 
 
-def test_a_group_that_waits_is_explained(bench: Bench) -> None:
+def test_explain_describes_a_waiting_group(bench: Bench) -> None:
     bench.step([row(1), row(4), row(5), row(1, account="other")], now=dt.datetime.now(dt.UTC))
     said = SparkInspector(bench.root).explain("a")
     assert "Group a waits for revisions 2 to 3 since" in said
@@ -128,7 +128,7 @@ def test_a_group_that_waits_is_explained(bench: Bench) -> None:
         SparkInspector(bench.root).explain("nobody")
 
 
-def test_a_group_that_is_parked_is_explained(bench: Bench) -> None:
+def test_explain_describes_a_parked_group(bench: Bench) -> None:
     bench.step([row(1), row(3)])
     bench.step([row(1, -5, "bad")], now=DAWN + dt.timedelta(minutes=11))
     inspector = SparkInspector(bench.root)
@@ -139,7 +139,7 @@ def test_a_group_that_is_parked_is_explained(bench: Bench) -> None:
     assert sorted((each.group, each.status) for each in inspector.parked()) == [("a", "gap"), ("bad", "failed")]
 
 
-def test_what_went_on_is_no_longer_listed(bench: Bench) -> None:
+def test_a_group_that_continues_is_no_longer_listed_as_parked(bench: Bench) -> None:
     bench.step([row(2), row(1, -1, "bad")])
     assert {each.group for each in SparkInspector(bench.root).parked()} == {"a", "bad"}
     bench.step([row(1)])
@@ -180,7 +180,7 @@ def definition(tmp_path: Path) -> str:
     return f"{tmp_path / 'ledger.py'}:ledger"
 
 
-def test_the_commands_list_and_show(parked: Path) -> None:
+def test_parked_list_show_and_explain_commands(parked: Path) -> None:
     code, said = command("parked", "list", parked, "--json")
     assert (code, [(each["group"], each["status"], each["held"]) for each in json.loads(said)]) == (
         0,
@@ -195,7 +195,7 @@ def test_the_commands_list_and_show(parked: Path) -> None:
     assert (code, "has no group 'nobody'" in said) == (1, True)
 
 
-def test_the_list_begins_with_the_longest_wait_and_ends_at_its_limit(bench: Bench) -> None:
+def test_parked_list_is_sorted_by_wait_and_limited(bench: Bench) -> None:
     for minute, name in enumerate("cba"):
         bench.step([row(1, -5, name)], now=DAWN + dt.timedelta(minutes=minute))
     bench.step([row(2, account="early")], now=DAWN + dt.timedelta(minutes=4))
@@ -219,7 +219,7 @@ def test_the_list_begins_with_the_longest_wait_and_ends_at_its_limit(bench: Benc
     ],
     ids=lambda each: each[0] if isinstance(each, list) and each else "",
 )
-def test_a_decision_is_carried_out_at_once(
+def test_parked_commands_with_a_pipeline_apply_a_decision_at_once(
     parked: Path, definition: str, arguments: list[str], status: str, balance: int, rejected: list[str]
 ) -> None:
     verb, group, *options = arguments
@@ -237,7 +237,7 @@ def test_a_decision_is_carried_out_at_once(
         assert inspector.group("early").skipped == [(1, 1)]
 
 
-def test_a_decision_waits_for_the_next_step(parked: Path, bench: Bench) -> None:
+def test_a_decision_without_a_pipeline_is_applied_by_the_next_step(parked: Path, bench: Bench) -> None:
     code, said = command("parked", "drop", parked, "a")
     assert (code, "the next step applies it" in said) == (0, True)
     assert "not yet applied: drop." in SparkInspector(parked).explain("a")
@@ -245,7 +245,7 @@ def test_a_decision_waits_for_the_next_step(parked: Path, bench: Bench) -> None:
     assert SparkInspector(parked).group("a").reached == 4
 
 
-def test_a_decision_that_events_overtook_is_void(parked: Path, bench: Bench, definition: str) -> None:
+def test_a_decision_about_a_changed_group_is_void(parked: Path, bench: Bench, definition: str) -> None:
     for _ in range(2):
         command("parked", "skip", parked, "early")
     bench.step([])
@@ -264,7 +264,7 @@ def test_a_decision_that_events_overtook_is_void(parked: Path, bench: Bench, def
     assert (code, "is not JSON" in said) == (1, True)
 
 
-def test_a_crash_before_a_decision_is_filed_away_does_not_take_it_twice(bench: Bench) -> None:
+def test_a_crash_before_archiving_does_not_apply_a_decision_twice(bench: Bench) -> None:
     bench.step([row(2, account="early")])
     bench.store.decisions.append(SparkInspector(bench.root).decision(DecisionAction.SKIP, "early", by="ann"))
     manifest, _ = bench.prepare([])
@@ -276,7 +276,7 @@ def test_a_crash_before_a_decision_is_filed_away_does_not_take_it_twice(bench: B
     assert SparkInspector(bench.root).group("early").reached == 3
 
 
-def test_a_step_without_messages_ends_waits(bench: Bench) -> None:
+def test_settle_ends_waits_without_messages(bench: Bench) -> None:
     bench.step([row(2)], now=DAWN)
     report = advance(bench.pipeline, store=bench.root, now=DAWN + dt.timedelta(minutes=11))
     assert (report.step, report.counts.received) == (2, 0)
@@ -303,7 +303,7 @@ STRAYS = {
 
 
 @pytest.mark.parametrize("name", STRAYS)
-def test_a_stray_file_among_the_decisions_stops_nothing(
+def test_a_stray_file_among_the_decisions_does_not_block_a_step(
     parked: Path, bench: Bench, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stray = parked / "decisions" / "new" / name
@@ -326,7 +326,7 @@ def test_a_stray_file_among_the_decisions_stops_nothing(
     assert command("parked", "tidy", parked) == (0, "Nothing to move: the store has no such files.")
 
 
-def test_a_decision_under_its_name_is_taken_whoever_wrote_it(parked: Path, bench: Bench) -> None:
+def test_a_decision_file_with_a_valid_name_is_applied_whoever_wrote_it(parked: Path, bench: Bench) -> None:
     path = parked / "decisions" / "new" / NAME
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(WHOLE))

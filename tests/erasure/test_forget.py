@@ -105,7 +105,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "shop.db") if request.param == "sqlite" else str(request.getfixturevalue("own_postgres_url"))
 
 
-def test_no_byte_of_the_group_is_left_and_the_others_are_untouched(target: str) -> None:
+def test_forget_leaves_no_byte_of_the_group_and_does_not_change_others(target: str) -> None:
     with inturn.open(target) as db:
         fill(db)
         before = db.pipeline("ledger").group(OTHER), db.queue("trades").log(group=OTHER)
@@ -127,7 +127,7 @@ def test_no_byte_of_the_group_is_left_and_the_others_are_untouched(target: str) 
     assert places(target, OPEN)
 
 
-def test_a_copy_of_a_conflict_is_not_stored_again(target: str) -> None:
+def test_after_forget_a_copy_of_a_conflict_is_not_stored(target: str) -> None:
     with inturn.open(target) as db:
         fill(db)
         forget(db, GROUP, by="officer", why="asked for it")
@@ -136,7 +136,7 @@ def test_a_copy_of_a_conflict_is_not_stored_again(target: str) -> None:
         assert not list(db.pipeline("ledger").rejected(GROUP))
 
 
-def test_the_decision_is_kept_and_the_counts_balance(target: str) -> None:
+def test_forget_keeps_its_decision_and_the_counts_balance(target: str) -> None:
     with inturn.open(target) as db:
         fill(db)
         forget(db, GROUP, by="officer", why="asked for it")
@@ -161,7 +161,7 @@ def test_the_decision_is_kept_and_the_counts_balance(target: str) -> None:
             assert len(tx.execute("select decision from inturn_decision").fetchall()) == len(rows), "once"
 
 
-def test_a_late_copy_is_known_and_nothing_is_applied(target: str) -> None:
+def test_after_forget_a_late_copy_is_a_duplicate_and_no_message_is_applied(target: str) -> None:
     with inturn.open(target) as db:
         fill(db)
         forget(db, GROUP, by="officer")
@@ -173,7 +173,7 @@ def test_a_late_copy_is_known_and_nothing_is_applied(target: str) -> None:
         assert not list(db.pipeline("ledger").outputs(GROUP))
 
 
-def test_a_receiver_that_holds_a_message_is_told(target: str) -> None:
+def test_forget_ends_the_lease_of_a_receiver(target: str) -> None:
     with inturn.open(target) as db:
         queue = db.queue("q")
         queue.send("x", group=GROUP)
@@ -189,7 +189,7 @@ def test_a_receiver_that_holds_a_message_is_told(target: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", [*OF_AN_ERASURE, "before commit@2", "after commit@3", "between messages@3"])
-def test_an_erasure_that_was_killed_is_done_again(target: str, point: str) -> None:
+def test_a_killed_forget_can_be_repeated(target: str, point: str) -> None:
     with inturn.open(target) as db:
         fill(db)
     command = [sys.executable, str(PROGRAM), target, GROUP]
@@ -206,7 +206,7 @@ def test_an_erasure_that_was_killed_is_done_again(target: str, point: str) -> No
         assert db.pipeline("ledger").state(OTHER)["count"] == 3
 
 
-def test_a_reader_that_keeps_the_log_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forget_fails_while_a_reader_keeps_the_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write-ahead log cannot be emptied while somebody reads an older state."""
     import sqlite3
 
@@ -224,7 +224,9 @@ def test_a_reader_that_keeps_the_log_is_named(tmp_path: Path, monkeypatch: pytes
     assert places(str(tmp_path / "shop.db"), SECRET) == []
 
 
-def test_a_reader_of_an_older_state_is_told(own_postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forget_fails_while_a_reader_uses_an_older_postgres_snapshot(
+    own_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rewritten table keeps the removed rows that some transaction still sees."""
     monkeypatch.setattr(limits, "BUSY_S", 0.3)
     with inturn.open(own_postgres_url) as db:
@@ -239,7 +241,7 @@ def test_a_reader_of_an_older_state_is_told(own_postgres_url: str, monkeypatch: 
     assert places(own_postgres_url, SECRET) == []
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_forget_command_asks_and_removes_the_group(tmp_path: Path) -> None:
     path = str(tmp_path / "shop.db")
     with inturn.open(path) as db:
         fill(db)
@@ -255,6 +257,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert "removed from all of them" in " ".join(refused.stderr.split())
 
 
-def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_forget_refuses_an_invalid_group_name(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db, pytest.raises(InturnError):
         forget(db, "", by="me")

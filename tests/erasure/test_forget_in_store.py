@@ -78,7 +78,9 @@ def rows(spark: SparkSession, store: Path, table: str, group: str) -> list[Any]:
     return sorted(found.filter(found["group"] == group).collect())
 
 
-def test_no_byte_of_the_group_is_left_and_the_next_step_goes_on(spark: SparkSession, store: Path) -> None:
+def test_forget_in_store_leaves_no_byte_of_the_group_and_the_next_step_continues(
+    spark: SparkSession, store: Path
+) -> None:
     before = {table: rows(spark, store, table, OTHER) for table in ("states", "outputs", "rejected", "parked")}
     assert places(store)
     done = forget_in_store(store, GROUP, by="officer", why="asked for it")
@@ -97,13 +99,13 @@ def test_no_byte_of_the_group_is_left_and_the_next_step_goes_on(spark: SparkSess
     assert forget_in_store(store, GROUP, by="officer").rejected == 1
 
 
-def test_a_copy_of_a_conflict_is_not_stored_again(spark: SparkSession, store: Path) -> None:
+def test_after_forget_in_store_a_copy_of_a_conflict_is_not_stored(spark: SparkSession, store: Path) -> None:
     forget_in_store(store, GROUP, by="officer")
     counts = step(spark, store, [(GROUP, 1, f"{SECRET} otherwise")])
     assert (counts.duplicate, counts.rejected) == (1, {})
 
 
-def test_twice_is_once(store: Path) -> None:
+def test_forget_in_store_repeated_changes_nothing(store: Path) -> None:
     forget_in_store(store, GROUP, by="officer")
     steps = len([*store.glob("steps/*.json")])
     again = forget_in_store(store, GROUP, by="officer")
@@ -112,7 +114,7 @@ def test_twice_is_once(store: Path) -> None:
 
 
 @pytest.mark.parametrize("point", [*OF_AN_ERASURE, "between messages@3"])
-def test_an_erasure_that_was_killed_is_done_again(spark: SparkSession, store: Path, point: str) -> None:
+def test_a_killed_forget_in_store_can_be_repeated(spark: SparkSession, store: Path, point: str) -> None:
     command = [sys.executable, str(PROGRAM), str(store), GROUP]
     killed = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": point}, check=False, timeout=120)
     assert killed.returncode == -signal.SIGKILL
@@ -122,7 +124,7 @@ def test_an_erasure_that_was_killed_is_done_again(spark: SparkSession, store: Pa
     assert len(rows(spark, store, "outputs", OTHER)) == 4
 
 
-def test_the_command(store: Path) -> None:
+def test_forget_command_removes_the_group_from_a_spark_store(store: Path) -> None:
     run = CliRunner()
     done = run.invoke(app, ["forget", str(store), GROUP, "--yes", "--why", "asked for it"])
     assert done.exit_code == 0, done.stderr
@@ -132,7 +134,7 @@ def test_the_command(store: Path) -> None:
     assert "does not know" in run.invoke(app, ["forget", str(store), "nobody", "--yes"]).stdout
 
 
-def test_a_delta_table_is_refused(store: Path) -> None:
+def test_forget_in_store_refuses_a_delta_table(store: Path) -> None:
     (store / "data" / "outputs" / "_delta_log").mkdir()
     (store / "data" / "outputs" / "_delta_log" / "00000000000000000000.json").write_text("{}")
     with pytest.raises(InputError, match="Delta table"):

@@ -27,7 +27,7 @@ PLAIN = [path for path in sorted(EXAMPLES.glob("*.py")) if path not in ON_SPARK]
 
 
 @pytest.mark.parametrize("path", [*PLAIN, *ON_SPARK], ids=lambda path: path.stem)
-def test_an_example_is_read_at_once(path: Path) -> None:
+def test_an_example_has_fewer_than_60_lines_of_code(path: Path) -> None:
     text = path.read_text()
     code = text.removeprefix(f'"""{ast.get_docstring(ast.parse(text), clean=False)}"""')
     assert sum(bool(line.strip()) for line in code.splitlines()) < 60
@@ -86,14 +86,14 @@ NOTHING = {"id": "x", "order_id": "1"}
 
 
 @pytest.mark.parametrize("first", [NEWER, PAID, APPROVED, NOTHING], ids=lambda each: each["id"])
-def test_whichever_comes_first_makes_the_record(first: dict[str, Any]) -> None:
+def test_phantom_record_example_creates_the_record_with_any_first_message(first: dict[str, Any]) -> None:
     result = run([first])
     assert list(result.states) == ["1"]
     assert result.counts.applied == 1
 
 
 @pytest.mark.parametrize("webhooks", list(permutations([NEWER, PAID, APPROVED, NOTHING])), ids=lambda each: "")
-def test_in_every_order_one_output_when_all_is_there(webhooks: Sequence[dict[str, Any]]) -> None:
+def test_phantom_record_example_emits_one_output_in_any_order_of_arrival(webhooks: Sequence[dict[str, Any]]) -> None:
     twice = [*webhooks, *webhooks]
     for ends in ([], [1], [4], [1, 2, 3, 4, 5]):
         result = run(twice, *ends)
@@ -101,38 +101,40 @@ def test_in_every_order_one_output_when_all_is_there(webhooks: Sequence[dict[str
         assert result.outputs[0].id == max(NEWER, PAID, APPROVED, key=webhooks.index)["id"]
 
 
-def test_an_older_word_of_the_same_source_does_not_replace_a_newer_one() -> None:
+def test_phantom_record_example_ignores_an_older_message_of_the_same_source() -> None:
     for pair in ([NEWER, OLDER], [OLDER, NEWER]):
         assert run(pair).states["1"].parcel == "P-2"
 
 
 @pytest.mark.parametrize("seconds", [-1e6, 0, 15, 1e6])
-def test_times_of_two_sources_are_not_compared(seconds: float) -> None:
+def test_phantom_record_example_does_not_compare_times_of_two_sources(seconds: float) -> None:
     """Whatever the other's clock says, its word counts from when it came."""
     other = webhook("m1", "market", seconds, parcel="P-9")
     assert run([NEWER, other]).states["1"].parcel == "P-9"
     assert run([other, NEWER]).states["1"].parcel == "P-2"
 
 
-def test_a_message_without_a_time_does_not_replace_one_with() -> None:
+def test_phantom_record_example_keeps_a_timed_value_over_one_without_a_time() -> None:
     assert run([NEWER, webhook("w3", "warehouse", None, parcel="P-3")]).states["1"].parcel == "P-2"
 
 
-def test_a_decision_once_made_is_kept() -> None:
+def test_phantom_record_example_keeps_the_first_approval_decision() -> None:
     for first, second, sent in ((APPROVED, REFUSED, 1), (REFUSED, APPROVED, 0)):
         result = run([first, second, PAID, NEWER])
         assert result.states["1"].approved is first["approved"]
         assert len(result.outputs) == sent
 
 
-def test_what_comes_after_the_output_makes_no_second_one() -> None:
+def test_phantom_record_example_emits_no_second_output_for_later_messages() -> None:
     result = run([PAID, APPROVED, OLDER, NEWER, webhook("p9", "payments", 3e6, amount=99)])
     assert [each.output for each in result.outputs] == [DISPATCH("1", 30, "P-1")]
     assert result.states["1"].amount == 99
 
 
 @given(st.lists(st.sampled_from([NEWER, OLDER, PAID, APPROVED, REFUSED, NOTHING]), max_size=12), st.data())
-def test_never_two_outputs_and_no_difference_by_the_cut(webhooks: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_phantom_record_example_emits_at_most_one_output_for_any_step_boundaries(
+    webhooks: list[dict[str, Any]], data: st.DataObject
+) -> None:
     ends = sorted(data.draw(st.lists(st.integers(0, len(webhooks)), max_size=4)))
     result, whole = run(webhooks, *ends), run(webhooks)
     assert len(result.outputs) <= 1
@@ -142,7 +144,7 @@ def test_never_two_outputs_and_no_difference_by_the_cut(webhooks: list[dict[str,
 FEED = runpy.run_path(str(EXAMPLES / "event_feed" / "feed.py"))
 
 
-def test_the_feed_prints_what_its_docstring_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_event_feed_example_prints_what_its_docstring_says(capsys: pytest.CaptureFixture[str]) -> None:
     check_output(EXAMPLES / "event_feed" / "feed.py", capsys)
 
 
@@ -158,7 +160,7 @@ def feed(service: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_the_feed_keeps_the_rules_of_a_source(service: Any, seed: int) -> None:
+def test_event_feed_example_satisfies_the_source_contract(service: Any, seed: int) -> None:
     def produce(numbers: Sequence[int]) -> None:
         for n in numbers:
             service.add(("red", "blue")[n % 2], n=n)
@@ -166,7 +168,7 @@ def test_the_feed_keeps_the_rules_of_a_source(service: Any, seed: int) -> None:
     source(lambda: feed(service), produce, seed=seed, steps=60)
 
 
-def test_what_the_service_forgot_or_numbers_anew_is_told(service: Any) -> None:
+def test_event_feed_example_reports_forgotten_or_renumbered_events(service: Any) -> None:
     mapping = MessageMapping(group="body.account", revision="body.n")
     with inturn.open(":memory:") as db:
         ingest = Ingest(feed(service), db.queue("payments"), mapping, name="feed")

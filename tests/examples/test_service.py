@@ -95,7 +95,7 @@ def metric(text: str, name: str, **labels: str) -> float:
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
 
 
-def test_each_accepted_payment_is_applied_once_whatever_is_killed(
+def test_example_service_applies_each_accepted_payment_once_when_killed(
     bank: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     libpq = {name: os.environ[name] for name in ("PGHOST", "PGUSER")}
@@ -162,7 +162,7 @@ def test_each_accepted_payment_is_applied_once_whatever_is_killed(
                 each.kill()
 
 
-def test_what_the_services_mount_and_scrape_is_there() -> None:
+def test_compose_services_mount_existing_files() -> None:
     services = compose()
     root = Path(__file__).parents[2] / "deploy"
     for service in services.values():

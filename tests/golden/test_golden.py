@@ -36,7 +36,7 @@ def db(request: pytest.FixtureRequest) -> Iterator[Database]:
             connection.execute(f"drop schema {SCHEMA} cascade".encode())
 
 
-def test_queues_are_as_they_were_left(db: Database) -> None:
+def test_stored_queues_of_earlier_versions_are_unchanged(db: Database) -> None:
     assert db.queues() == ["dead", "orders", "payments", "seen"]
     orders = db.queue("orders", create=False)
     assert orders.info().settings.dead_letter == "dead"
@@ -58,19 +58,19 @@ def test_queues_are_as_they_were_left(db: Database) -> None:
     )
 
 
-def test_readers_go_on_from_where_they_were(db: Database) -> None:
+def test_stored_reader_positions_are_continued(db: Database) -> None:
     reader = db.queue("orders").reader("spark")
     assert reader.position() > 0
     assert reader.read(1)[0].body == "after deferred"
 
 
-def test_a_completed_key_has_its_result(db: Database) -> None:
+def test_a_stored_idempotency_key_has_its_result(db: Database) -> None:
     found = db.idempotency_keys("requests").try_lock("tx-77", payload={"amount": 5})
     assert isinstance(found, Completed)
     assert found.result == {"charge": "ch-1"}
 
 
-def test_a_pipeline_goes_on_in_a_worker(db: Database) -> None:
+def test_a_stored_pipeline_continues_in_a_worker(db: Database) -> None:
     effects = {}
     golden.send(db.queue("payments"), golden.THEN)
     counts = inturn.work(
@@ -82,14 +82,14 @@ def test_a_pipeline_goes_on_in_a_worker(db: Database) -> None:
     assert effects == {each.effect_id: each.output for each in replay.outputs}, "those from before too"
 
 
-def test_states_from_before_the_views_are_shown(db: Database) -> None:
+def test_the_states_view_shows_states_stored_before_it_existed(db: Database) -> None:
     sql = "select \"group\", state ->> 'balance' from inturn_states where pipeline = 'ledger'"
     with db.transaction() as tx:
         found = {group: int(balance) for group, balance in tx.execute(sql).fetchall()}
     assert found == {"applied": 12, "failed": 2, "waits": 1}
 
 
-def test_remembered_ids_are_remembered(db: Database) -> None:
+def test_stored_message_ids_are_detected_as_duplicates(db: Database) -> None:
     seen = db.queue("seen")
     seen.configure(dedup_window_s=300)  # else the queue itself knows them
     for name in "bad":
@@ -99,7 +99,7 @@ def test_remembered_ids_are_remembered(db: Database) -> None:
 
 
 @pytest.mark.spark
-def test_a_store_on_spark_goes_on_from_its_checkpoint(spark: "SparkSession") -> None:
+def test_a_stored_spark_store_continues_from_its_checkpoint(spark: "SparkSession") -> None:
     with golden.opened() as folder:
         with inturn.open(folder / "shop.db", create=False) as db:
             golden.send(db.queue("payments"), golden.THEN)

@@ -136,7 +136,7 @@ def test_a_repeated_request_runs_once_and_gets_status_headers_and_body(keys: Ide
     assert played(keys, ask).effects == {"pay": 1, "a": 1}
 
 
-def test_while_the_first_runs_the_others_are_told_when_to_come_again(keys: IdempotencyKeys) -> None:
+def test_a_duplicate_of_a_running_request_gets_409_with_retry_after(keys: IdempotencyKeys) -> None:
     async def ask(shop: Shop, client: httpx.AsyncClient) -> None:
         shop.go_on.clear()
         first = asyncio.create_task(client.post("/payments", content=b"5", headers=KEY))
@@ -180,7 +180,7 @@ def test_a_malformed_key_and_two_keys_are_refused(sent: list[str]) -> None:
     assert not played(MemoryKeys(), ask).effects
 
 
-def test_where_a_key_is_required_none_is_refused() -> None:
+def test_a_missing_required_key_gets_400() -> None:
     async def ask(shop: Shop, client: httpx.AsyncClient) -> None:
         assert is_problem(await client.post("/needed"), 400)
         assert not shop.effects
@@ -198,7 +198,7 @@ def test_where_a_key_is_required_none_is_refused() -> None:
     assert played(MemoryKeys(), ask_all, required=lambda scope: scope["path"] == "/payments").effects == {"pay": 2}
 
 
-def test_a_handler_that_requires_a_key_says_that_the_middleware_is_missing() -> None:
+def test_requiring_a_key_without_the_middleware_raises_setup_error() -> None:
     async def main() -> None:
         transport = httpx.ASGITransport(Shop().app)
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
@@ -208,7 +208,7 @@ def test_a_handler_that_requires_a_key_says_that_the_middleware_is_missing() -> 
     asyncio.run(main())
 
 
-def test_keys_are_of_one_caller_method_and_path() -> None:
+def test_keys_are_scoped_to_caller_method_and_path() -> None:
     async def ask(_shop: Shop, client: httpx.AsyncClient) -> None:
         for path in ("/payments", "/refunds"):
             for user in ({}, {"Authorization": "Bearer a"}, {"Authorization": "Bearer b"}):
@@ -220,7 +220,7 @@ def test_keys_are_of_one_caller_method_and_path() -> None:
     assert played(MemoryKeys(), ask).effects == {"pay": 8}
 
 
-def test_the_caller_can_be_told_apart_by_anything() -> None:
+def test_a_user_function_identifies_the_caller() -> None:
     async def ask(_shop: Shop, client: httpx.AsyncClient) -> None:
         for cookie in ("a", "b", "a"):
             await client.post("/payments", headers={**KEY, "x-session": cookie})
@@ -231,7 +231,7 @@ def test_the_caller_can_be_told_apart_by_anything() -> None:
     assert played(MemoryKeys(), ask, user=user).effects == {"pay": 2}
 
 
-def test_an_error_that_is_an_answer_is_kept_and_one_that_is_raised_is_not() -> None:
+def test_an_error_response_is_stored_and_a_raised_error_is_not() -> None:
     async def ask(_shop: Shop, client: httpx.AsyncClient) -> None:
         assert [(await client.post("/wrong", headers=KEY)).status_code for _ in range(3)] == [402] * 3
         assert [(await client.post("/broken", headers=KEY)).status_code for _ in range(3)] == [500, 200, 200]
@@ -253,7 +253,7 @@ def test_a_streamed_or_very_long_response_is_refused_and_does_not_run_again(capl
     assert "exclude its route" in caplog.text
 
 
-def test_a_request_that_is_too_long_is_refused_before_it_runs() -> None:
+def test_a_request_over_the_size_limit_gets_413_and_does_not_run() -> None:
     async def ask(_shop: Shop, client: httpx.AsyncClient) -> None:
         assert is_problem(await client.post("/payments", content=b"x" * 101, headers=KEY), 413)
         assert (await client.post("/payments", content=b"x" * 100, headers=KEY)).status_code == 201
@@ -262,14 +262,14 @@ def test_a_request_that_is_too_long_is_refused_before_it_runs() -> None:
     assert played(MemoryKeys(), ask, body_bytes=100).effects == {"pay": 2}
 
 
-def test_a_background_task_that_fails_changes_no_answer() -> None:
+def test_a_failing_background_task_does_not_change_the_response() -> None:
     async def ask(_shop: Shop, client: httpx.AsyncClient) -> None:
         assert [(await client.post("/later", headers=KEY)).json() for _ in range(2)] == [{"said": "later"}] * 2
 
     assert played(MemoryKeys(), ask).effects == {"later": 1}
 
 
-def test_a_long_handler_keeps_its_lock() -> None:
+def test_the_lock_of_a_long_handler_is_extended() -> None:
     """The lock is for ten seconds and the handler takes thirty: without being extended the others would take it."""
 
     async def ask(shop: Shop, client: httpx.AsyncClient) -> None:
@@ -287,7 +287,7 @@ def test_a_long_handler_keeps_its_lock() -> None:
     assert played(MemoryKeys(clock=loop_ms), ask, virtual_time.run, timeout_s=10).effects == {"pay": 1}
 
 
-def test_a_lock_is_extended_though_the_store_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extending_a_lock_is_retried_if_the_store_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, failed = MemoryKeys(clock=loop_ms), []
     run = keys.writer.arun
 
@@ -326,7 +326,7 @@ class Named:
         raise NotImplementedError
 
 
-def test_a_caller_is_the_user_of_an_authentication() -> None:
+def test_the_caller_is_the_authenticated_user() -> None:
     def scope(user: Any) -> dict[str, Any]:
         return {"user": user, "headers": []}
 
@@ -337,7 +337,7 @@ def test_a_caller_is_the_user_of_an_authentication() -> None:
         signed_in(scope(Named("")))
 
 
-def test_a_method_without_keys_cannot_require_one() -> None:
+def test_requiring_a_key_for_an_uncovered_method_raises_setup_error() -> None:
     async def ask(shop: Shop, client: httpx.AsyncClient) -> None:
         shop.app.put("/needed")(shop.needed)
         transport = httpx.ASGITransport(shop.app)
@@ -364,7 +364,7 @@ def test_two_hundred_duplicates_at_once_have_one_effect_and_no_error(keys: Idemp
     assert played(keys, ask).effects == {"pay": 2, "o": 50}
 
 
-def test_an_accept_in_the_handlers_transaction_is_the_response_even_if_the_process_dies_after_it(
+def test_an_accept_in_the_handlers_transaction_survives_a_crash_as_the_response(
     tmp_path: Path,
 ) -> None:
     with inturn.open(tmp_path / "shop.db", durable=False) as db:
@@ -400,13 +400,13 @@ def test_an_accept_in_the_handlers_transaction_is_the_response_even_if_the_proce
 
 
 @given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1))
-def test_every_text_of_the_standard_can_be_a_key(key: str) -> None:
+def test_every_string_of_the_standard_is_a_valid_key(key: str) -> None:
     quoted = '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
     assert key_of([quoted.encode()]) == key
 
 
 @given(st.binary())
-def test_any_header_is_a_key_or_refused(sent: bytes) -> None:
+def test_an_arbitrary_header_is_parsed_as_a_key_or_refused(sent: bytes) -> None:
     with contextlib.suppress(ValueError):
         key = key_of([sent])
         assert key

@@ -81,7 +81,7 @@ class FailingKeys(MemoryKeys):
 
 
 @pytest.mark.parametrize("times", [1, 5])
-def test_an_accept_is_tried_again_while_the_store_fails(times: int) -> None:
+def test_storing_the_response_is_retried_while_the_store_fails(times: int) -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
         first, again = [await client.post("/pay", headers=KEY) for _ in range(2)]
         assert (first.status_code, first.text) == (again.status_code, again.text) == (201, "1")
@@ -93,7 +93,7 @@ def test_an_accept_is_tried_again_while_the_store_fails(times: int) -> None:
     assert len(set(keys.failed_at)) == times, "there is a pause between two tries"
 
 
-def test_an_accept_that_fails_for_half_of_the_lock_is_an_error_and_the_key_stays_locked(
+def test_a_response_that_cannot_be_stored_gets_500_and_the_key_stays_locked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
@@ -126,7 +126,7 @@ def test_a_request_whose_key_cannot_be_locked_gets_503_and_does_not_run() -> Non
 
 
 @pytest.mark.parametrize("status", [200, 302, 400, 402, 404, 409, 500, 501])
-def test_by_default_an_answer_is_stored(status: int) -> None:
+def test_most_response_statuses_are_stored_by_default(status: int) -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
         answers = [await client.post(f"/pay?status={status}", headers=KEY) for _ in range(2)]
         assert [(each.status_code, each.text) for each in answers] == [(status, "1")] * 2
@@ -135,7 +135,7 @@ def test_by_default_an_answer_is_stored(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_by_default_an_answer_that_asks_for_a_retry_is_not_stored(status: int) -> None:
+def test_a_response_that_asks_for_a_retry_is_not_stored_by_default(status: int) -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
         answers = [await client.post(f"/pay?status={status}", headers=KEY) for _ in range(2)]
         assert [(each.status_code, each.text) for each in answers] == [(status, "1"), (status, "2")]
@@ -143,7 +143,7 @@ def test_by_default_an_answer_that_asks_for_a_retry_is_not_stored(status: int) -
     served(MemoryKeys(), ask)
 
 
-def test_which_answers_are_stored_can_be_chosen() -> None:
+def test_the_store_function_selects_the_stored_statuses() -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
         for status, effects in ((503, 1), (402, 2), (201, 1)):
             headers = {"Idempotency-Key": f"k-{status}"}
@@ -153,7 +153,7 @@ def test_which_answers_are_stored_can_be_chosen() -> None:
     served(MemoryKeys(), ask, store=lambda status: status < 400 or status == 503)
 
 
-def test_an_answer_that_is_not_stored_may_be_streamed() -> None:
+def test_a_response_that_is_not_stored_may_be_streamed() -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
         for _ in range(2):
             answer = await client.post("/export?status=503", headers=KEY)
@@ -162,7 +162,7 @@ def test_an_answer_that_is_not_stored_may_be_streamed() -> None:
     assert served(MemoryKeys(), ask).effects == 2
 
 
-def test_a_streamed_answer_is_refused_once_whatever_is_stored() -> None:
+def test_a_streamed_response_gets_500_and_the_handler_does_not_run_again() -> None:
     """The error in its place is stored, though one of the application with this status would not be."""
 
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
@@ -172,7 +172,7 @@ def test_a_streamed_answer_is_refused_once_whatever_is_stored() -> None:
     assert served(MemoryKeys(), ask, store=lambda status: status < 400).effects == 1
 
 
-def test_an_answer_that_is_not_stored_is_sent_though_the_store_fails() -> None:
+def test_an_unstored_response_is_sent_even_if_releasing_the_key_fails() -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
         assert (await client.post("/pay?status=503", headers=KEY)).status_code == 503
         assert (await client.post("/pay?status=503", headers=KEY)).status_code == 409
@@ -181,7 +181,7 @@ def test_an_answer_that_is_not_stored_is_sent_though_the_store_fails() -> None:
 
 
 @pytest.mark.parametrize(("timeout_s", "seconds"), [(600, 2), (1, 1)])
-def test_whoever_comes_while_the_first_runs_is_asked_to_come_again_soon(timeout_s: float, seconds: int) -> None:
+def test_a_duplicate_of_a_running_request_gets_a_short_retry_after(timeout_s: float, seconds: int) -> None:
     async def ask(service: Service, client: httpx.AsyncClient) -> None:
         service.go_on.clear()
         first = asyncio.create_task(client.post("/pay", headers=KEY))
@@ -194,7 +194,7 @@ def test_whoever_comes_while_the_first_runs_is_asked_to_come_again_soon(timeout_
     assert served(FailingKeys(LockKey, 0), ask, timeout_s=timeout_s).effects == 1
 
 
-def test_a_request_that_is_cancelled_while_its_response_waits_to_be_stored_is_tried_once_more() -> None:
+def test_a_request_cancelled_while_storing_its_response_is_stored_once_more() -> None:
     keys = FailingKeys(AcceptKey, 1)
     answers = list[httpx.Response]()
 

@@ -74,7 +74,7 @@ class Call:
             assert attempt.result == "done"
 
 
-def test_a_call_that_is_cancelled_at_any_step_is_completed_or_free(keys: IdempotencyKeys) -> None:
+def test_a_call_cancelled_at_any_step_is_completed_or_its_key_released(keys: IdempotencyKeys) -> None:
     async def main() -> None:
         ways = [{n} for n in range(STEPS)] + [{n, n + 1} for n in range(STEPS // 2)] + [set(range(STEPS))]
         for number, steps in enumerate(ways):
@@ -92,7 +92,7 @@ async def _awaited(generator: Any) -> Any:
     return await generator
 
 
-def test_the_end_of_the_event_loop_is_a_cancellation_too(keys: IdempotencyKeys) -> None:
+def test_calls_cancelled_by_the_end_of_the_event_loop_are_completed_or_released(keys: IdempotencyKeys) -> None:
     """It cancels every task, those too that somebody else awaits."""
     calls = [Call(keys, f"key {number}") for number in range(30)]
 
@@ -109,7 +109,7 @@ def test_the_end_of_the_event_loop_is_a_cancellation_too(keys: IdempotencyKeys) 
 
 @settings(max_examples=40)
 @given(steps=st.sets(st.integers(0, 12), min_size=1), rounds=st.integers(0, 4))
-def test_a_session_and_what_it_received_are_free_whenever_its_task_is_cancelled(steps: set[int], rounds: int) -> None:
+def test_a_cancelled_session_releases_its_group_and_messages(steps: set[int], rounds: int) -> None:
     async def main(db: Database) -> None:
         queue = db.queue("q")
         queue.send("1", group="a")
@@ -132,7 +132,7 @@ def test_a_session_and_what_it_received_are_free_whenever_its_task_is_cancelled(
 
 @settings(max_examples=40)
 @given(steps=st.sets(st.integers(0, 6), min_size=1), rounds=st.integers(0, 4))
-def test_a_cancelled_receive_gives_back_what_it_has_leased(steps: set[int], rounds: int) -> None:
+def test_a_cancelled_receive_releases_its_messages(steps: set[int], rounds: int) -> None:
     async def main(db: Database) -> None:
         queue = db.queue("q")
         queue.send("1", group="a")

@@ -31,7 +31,7 @@ def printed(boundary: str, body: bytes, *, query: bytes = b"", quoted: bool = Fa
 
 
 @pytest.mark.anyio
-async def test_a_form_that_is_sent_again_with_another_boundary_is_the_same_request() -> None:
+async def test_a_form_repeated_with_another_boundary_is_a_duplicate() -> None:
     effects = 0
 
     async def upload(request: Request) -> Response:
@@ -58,7 +58,7 @@ async def test_a_form_that_is_sent_again_with_another_boundary_is_the_same_reque
     assert effects == 1
 
 
-def test_the_boundary_does_not_count_and_everything_else_does() -> None:
+def test_the_fingerprint_ignores_only_the_form_boundary() -> None:
     first = printed(A, form(A, b"5", b"6"))
     assert first == printed(B, form(B, b"5", b"6")) == printed(B, form(B, b"5", b"6"), quoted=True)
     others = [
@@ -81,7 +81,7 @@ def test_the_boundary_does_not_count_and_everything_else_does() -> None:
         b'multipart/form-data; boundary="%s"; charset=UTF-8',
     ],
 )
-def test_a_content_type_is_read_as_it_may_be_written(kind: bytes) -> None:
+def test_the_form_boundary_is_parsed_in_every_spelling(kind: bytes) -> None:
     prints = {fingerprint(b"", [kind % each.encode()], form(each, b"5")) for each in (A, B)}
     assert len(prints) == 1
 
@@ -99,7 +99,7 @@ def test_a_content_type_is_read_as_it_may_be_written(kind: bytes) -> None:
         lambda _body, boundary: form(boundary, b"\r\n--" + boundary.encode() + b"x"),
     ],
 )
-def test_a_body_that_is_no_plain_form_or_contains_its_boundary_is_compared_as_it_is(wrap: Any) -> None:
+def test_a_malformed_form_is_fingerprinted_byte_by_byte(wrap: Any) -> None:
     prints = {printed(each, wrap(form(each, b"5"), each)) for each in (A, B)}
     assert len(prints) == 2
 
@@ -116,7 +116,7 @@ def test_a_body_that_is_no_plain_form_or_contains_its_boundary_is_compared_as_it
         [b"multipart/form-data; boundary=%s", b"multipart/form-data; boundary=%s"],
     ],
 )
-def test_without_one_clear_boundary_the_body_is_compared_as_it_is(types: list[bytes]) -> None:
+def test_a_form_without_a_clear_boundary_is_fingerprinted_byte_by_byte(types: list[bytes]) -> None:
     def of(boundary: str) -> str:
         return fingerprint(b"", [each.replace(b"%s", boundary.encode()) for each in types], form(boundary, b"5"))
 
@@ -128,7 +128,7 @@ FORMS = st.lists(PARTS.map(b"".join), max_size=3)
 
 
 @given(FORMS, FORMS)
-def test_equal_prints_have_equal_contents(first: list[bytes], second: list[bytes]) -> None:
+def test_equal_fingerprints_have_equal_contents(first: list[bytes], second: list[bytes]) -> None:
     """Whatever the boundaries are and the contents look like."""
     for one, other in itertools.product("AB", repeat=2):
         if printed(one, form(one, *first)) == printed(other, form(other, *second)):
@@ -136,6 +136,6 @@ def test_equal_prints_have_equal_contents(first: list[bytes], second: list[bytes
 
 
 @given(FORMS)
-def test_random_boundaries_give_one_print(contents: list[bytes]) -> None:
+def test_random_boundaries_give_one_fingerprint(contents: list[bytes]) -> None:
     one, other = secrets.token_hex(16), secrets.token_hex(16)
     assert printed(one, form(one, *contents)) == printed(other, form(other, *contents))

@@ -53,13 +53,13 @@ def by_name(to: str, amount: int = 5) -> str:
     return to
 
 
-def test_it_runs_once_and_duplicates_get_the_first_result(bank: Bank, keys: IdempotencyKeys) -> None:
+def test_a_handler_runs_once_and_duplicates_get_the_first_result(bank: Bank, keys: IdempotencyKeys) -> None:
     charge = idempotent(bank.handler(lambda to, amount: {"id": len(bank.calls)}), key=by_name, store=keys)
     assert [bank.call(charge, "ada") for _ in range(3)] == [{"id": 1}] * 3
     assert bank.call(charge, "bob") == {"id": 2}
 
 
-def test_arguments_are_the_same_however_they_are_given(bank: Bank) -> None:
+def test_positional_and_keyword_arguments_are_compared_alike(bank: Bank) -> None:
     charge = idempotent(bank.handler(lambda to, amount: amount), key=by_name, store=MemoryKeys())
     assert [
         bank.call(charge, "ada"),
@@ -71,7 +71,7 @@ def test_arguments_are_the_same_however_they_are_given(bank: Bank) -> None:
     assert bank.calls == [("ada", 5)]
 
 
-def test_what_is_compared_can_be_said(bank: Bank) -> None:
+def test_the_payload_option_selects_the_compared_arguments(bank: Bank) -> None:
     def not_the_amount(to: str, amount: int) -> str:
         return to
 
@@ -80,14 +80,14 @@ def test_what_is_compared_can_be_said(bank: Bank) -> None:
         assert [bank.call(charge, "ada", 1), bank.call(charge, "ada", 2)] == [1, 1]
 
 
-def test_arguments_that_cannot_be_compared_are_refused_before_anything_runs(bank: Bank) -> None:
+def test_arguments_without_a_canonical_form_are_refused_before_the_call(bank: Bank) -> None:
     charge = idempotent(bank.handler(lambda to, amount: 1), key=by_name, store=MemoryKeys())
     with pytest.raises(InputError, match="no canonical form"):
         bank.call(charge, "ada", object())
     assert bank.calls == []
 
 
-def test_a_handler_that_raises_is_run_again(bank: Bank, keys: IdempotencyKeys) -> None:
+def test_a_handler_that_raised_runs_again(bank: Bank, keys: IdempotencyKeys) -> None:
     def fails_at_first(to: str, amount: int) -> str:
         if len(bank.calls) == 1:
             raise OSError("the line is down")
@@ -100,7 +100,7 @@ def test_a_handler_that_raises_is_run_again(bank: Bank, keys: IdempotencyKeys) -
     assert len(bank.calls) == 2
 
 
-def test_unless_nobody_knows_what_it_has_done(bank: Bank) -> None:
+def test_an_exception_in_hold_on_keeps_the_key_locked(bank: Bank) -> None:
     def times_out(to: str, amount: int) -> None:
         raise TimeoutError
 
@@ -117,7 +117,7 @@ def test_unless_nobody_knows_what_it_has_done(bank: Bank) -> None:
         bank.call(charge, "ada")
 
 
-def test_a_concurrent_duplicate_is_told_in_progress_and_not_the_default_result(keys: IdempotencyKeys) -> None:
+def test_a_concurrent_duplicate_raises_in_progress_instead_of_the_default(keys: IdempotencyKeys) -> None:
     """The first may yet fail: nobody may be told that it is done."""
     is_running, may_end = threading.Event(), threading.Event()
 
@@ -137,7 +137,7 @@ def test_a_concurrent_duplicate_is_told_in_progress_and_not_the_default_result(k
     assert keys.try_lock("ada")
 
 
-def test_of_concurrent_tasks_one_runs() -> None:
+def test_only_one_of_concurrent_tasks_runs_the_handler() -> None:
     calls = 0
 
     @idempotent(key=str, store=MemoryKeys())
@@ -174,7 +174,7 @@ def test_a_cancelled_task_releases_its_key(keys: IdempotencyKeys) -> None:
     assert keys.try_lock("ada")
 
 
-def test_with_a_default_result_the_first_is_not_kept(bank: Bank) -> None:
+def test_with_default_result_the_first_result_is_not_stored(bank: Bank) -> None:
     thing = object()
     charge = idempotent(bank.handler(lambda to, amount: thing), key=by_name, store=MemoryKeys(), default_result="again")
     assert [bank.call(charge, "ada"), bank.call(charge, "ada")] == [thing, "again"]
@@ -182,7 +182,7 @@ def test_with_a_default_result_the_first_is_not_kept(bank: Bank) -> None:
     assert [bank.call(charge, "ada"), bank.call(charge, "ada")] == [thing, None]
 
 
-def test_all_are_given_the_same(bank: Bank) -> None:
+def test_duplicates_get_results_of_the_result_type(bank: Bank) -> None:
     def receipt(to: str, amount: int) -> Any:
         return Receipt(to, amount)
 
@@ -195,7 +195,7 @@ def test_all_are_given_the_same(bank: Bank) -> None:
     assert len(bank.calls) == 3
 
 
-def test_a_result_that_cannot_be_kept_is_an_error_and_nothing_runs_twice(bank: Bank) -> None:
+def test_a_result_that_is_not_json_raises_and_the_handler_does_not_run_again(bank: Bank) -> None:
     keys = MemoryKeys()
     charge = idempotent(bank.handler(lambda to, amount: object()), key=by_name, store=keys)
     with pytest.raises(InputError, match="it is not JSON") as told:
@@ -211,7 +211,7 @@ def test_a_result_that_cannot_be_kept_is_an_error_and_nothing_runs_twice(bank: B
     assert len(bank.calls) == 2
 
 
-def test_one_that_took_too_long_is_told(bank: Bank) -> None:
+def test_a_handler_that_outlives_its_lock_raises_lock_lost(bank: Bank) -> None:
     now = 0
     keys = MemoryKeys(clock=lambda: now)
 
@@ -232,7 +232,7 @@ def test_one_that_took_too_long_is_told(bank: Bank) -> None:
     assert "the idempotency key was not released" in told.value.__notes__[0]
 
 
-def test_a_decorated_method_and_what_is_not_a_function() -> None:
+def test_methods_and_callables_can_be_wrapped() -> None:
     class Account:
         def __init__(self) -> None:
             self.calls = 0
@@ -256,7 +256,7 @@ def test_a_decorated_method_and_what_is_not_a_function() -> None:
     assert account.calls == 3
 
 
-def test_what_would_run_without_its_lock_is_refused() -> None:
+def test_generators_and_functions_that_return_a_coroutine_are_refused() -> None:
     async def later(to: str) -> str:
         raise AssertionError("it is never run")
 

@@ -30,7 +30,7 @@ def db() -> Any:
         yield db
 
 
-def test_what_is_done_in_one_transaction_with_the_accept_is_done_exactly_once(db: Database) -> None:
+def test_work_in_the_transaction_of_the_accept_is_done_exactly_once(db: Database) -> None:
     keys = db.idempotency_keys("payments")
     with db.transaction() as tx:
         tx.execute("create table paid (key text)")
@@ -52,7 +52,7 @@ def test_what_is_done_in_one_transaction_with_the_accept_is_done_exactly_once(db
         assert tx.execute("select count(*) from paid").fetchone() == (1,)
 
 
-def test_an_accept_that_was_rolled_back_leaves_the_lock(db: Database) -> None:
+def test_a_rolled_back_accept_leaves_the_key_locked(db: Database) -> None:
     keys = db.idempotency_keys("payments")
     lock = keys.try_lock("tx-1")
     assert lock
@@ -74,7 +74,7 @@ def test_an_accept_that_was_rolled_back_leaves_the_lock(db: Database) -> None:
     assert isinstance(keys.try_lock("tx-1"), Completed)
 
 
-def test_a_lost_lock_rolls_the_whole_transaction_back() -> None:
+def test_a_lost_lock_rolls_back_the_transaction() -> None:
     now = 0
     with inturn.open(":memory:", clock=lambda: now) as db:
         keys = db.idempotency_keys("payments")
@@ -95,7 +95,7 @@ def test_a_lost_lock_rolls_the_whole_transaction_back() -> None:
             assert tx.execute("select count(*) from paid").fetchone() == (0,)
 
 
-def test_keys_of_another_name_are_others_and_all_outlive_the_process(tmp_path: Path) -> None:
+def test_keys_are_scoped_by_name_and_survive_reopening(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         first = db.idempotency_keys("payments").try_lock("tx-1")
         assert first
@@ -111,7 +111,7 @@ def test_keys_of_another_name_are_others_and_all_outlive_the_process(tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
-def test_keys_whose_time_is_over_are_cleared_away(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_expired_keys_are_deleted_gradually(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A few with every change, once there were as many changes as hours have gone by."""
     harness = KeyHarness(*made(kind, tmp_path, request))
     writer: Any = harness.keys.writer
@@ -133,7 +133,7 @@ def test_keys_whose_time_is_over_are_cleared_away(kind: str, tmp_path: Path, req
     assert kept() == 90
 
 
-def test_lifetimes_are_milliseconds_where_they_are_said_to_be(redis_client: redis.Redis) -> None:
+def test_redis_key_lifetimes_are_set_in_milliseconds(redis_client: redis.Redis) -> None:
     """Not seconds given to what takes milliseconds, or the other way round."""
     keys = RedisKeys(redis_client, "p")
 
@@ -155,7 +155,7 @@ def test_lifetimes_are_milliseconds_where_they_are_said_to_be(redis_client: redi
     assert redis_client.pttl(name) == -1
 
 
-def test_redis_forgets_a_key_by_itself(redis_client: redis.Redis) -> None:
+def test_an_expired_redis_key_can_be_locked_again(redis_client: redis.Redis) -> None:
     keys = RedisKeys(redis_client)
     lock = keys.try_lock("tx-1", 0.001)
     assert lock
@@ -164,7 +164,7 @@ def test_redis_forgets_a_key_by_itself(redis_client: redis.Redis) -> None:
     assert successor.fencing_token > lock.fencing_token
 
 
-def test_a_server_that_has_lost_everything_gives_no_token_twice(redis_client: redis.Redis) -> None:
+def test_a_flushed_redis_never_repeats_a_fencing_token(redis_client: redis.Redis) -> None:
     keys = RedisKeys(redis_client)
     before = keys.try_lock("tx-1")
     assert before
@@ -176,7 +176,7 @@ def test_a_server_that_has_lost_everything_gives_no_token_twice(redis_client: re
         keys.accept(before)
 
 
-def test_a_client_that_decodes_is_a_client_too(redis_port: int, redis_client: redis.Redis) -> None:
+def test_a_redis_client_with_decode_responses_works(redis_port: int, redis_client: redis.Redis) -> None:
     with redis.Redis(host="127.0.0.1", port=redis_port, decode_responses=True) as client:
         keys = RedisKeys(client)
         lock = keys.try_lock("tx-1")
@@ -199,13 +199,13 @@ def between(keys: RedisKeys, act: Callable[[], object]) -> None:
     server._now_us = now_us
 
 
-def test_of_two_locks_the_one_that_comes_between_is_noticed(redis_client: redis.Redis) -> None:
+def test_a_concurrent_redis_lock_is_detected(redis_client: redis.Redis) -> None:
     keys, others = RedisKeys(redis_client), RedisKeys(redis_client)
     between(keys, lambda: others.try_lock("tx-1"))
     assert isinstance(keys.try_lock("tx-1"), InProgress)
 
 
-def test_of_an_accept_and_a_release_the_one_that_comes_between_is_noticed(redis_client: redis.Redis) -> None:
+def test_a_redis_release_after_a_concurrent_accept_raises_lock_lost(redis_client: redis.Redis) -> None:
     """Both by who has the lock: it cannot be done and not done."""
     keys, others = RedisKeys(redis_client), RedisKeys(redis_client)
     lock = keys.try_lock("tx-1")
@@ -216,7 +216,7 @@ def test_of_an_accept_and_a_release_the_one_that_comes_between_is_noticed(redis_
     assert isinstance(keys.try_lock("tx-1"), Completed)
 
 
-def test_a_counter_that_two_keys_share_is_never_set_back(redis_client: redis.Redis) -> None:
+def test_a_token_counter_shared_by_two_keys_never_decreases(redis_client: redis.Redis) -> None:
     keys, others = RedisKeys(redis_client), RedisKeys(redis_client)
     shard = zlib.crc32(b"tx-1") % limits.KEY_TOKEN_SHARDS
     second = next(name for name in map(str, count()) if zlib.crc32(name.encode()) % limits.KEY_TOKEN_SHARDS == shard)
@@ -236,7 +236,7 @@ def test_a_counter_that_two_keys_share_is_never_set_back(redis_client: redis.Red
     assert tokens == sorted(set(tokens))
 
 
-def test_who_is_always_too_late_is_told(redis_client: redis.Redis) -> None:
+def test_a_redis_lock_gives_up_after_repeated_concurrent_changes(redis_client: redis.Redis) -> None:
     keys = RedisKeys(redis_client)
     server: Any = keys.writer
     its_own = server._now_us
@@ -252,18 +252,18 @@ def test_who_is_always_too_late_is_told(redis_client: redis.Redis) -> None:
         keys.try_lock("tx-1")
 
 
-def test_a_server_that_is_not_there_is_told_in_words() -> None:
+def test_an_unreachable_redis_raises_store_error() -> None:
     nowhere = redis.Redis(host="127.0.0.1", port=1, retry=None)
     with pytest.raises(StoreError, match="Redis cannot be used: "):
         RedisKeys(nowhere).try_lock("tx-1")
 
 
-def test_a_client_for_tasks_only_is_refused() -> None:
+def test_an_asyncio_redis_client_is_refused() -> None:
     with pytest.raises(InputError, match=r"needs a redis\.Redis"):
         RedisKeys(redis.asyncio.Redis())  # type: ignore[arg-type] # it is what is refused
 
 
-def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_redis_extra_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     client, its_own = redis.Redis(), builtins.__import__
 
     def missing(name: str, *args: Any) -> Any:
@@ -277,13 +277,13 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-def test_what_joins_no_transaction_says_so(kind: str, db: Database) -> None:
+def test_memory_and_redis_keys_refuse_tx(kind: str, db: Database) -> None:
     keys = MemoryKeys() if kind == "memory" else RedisKeys(redis.Redis())
     with db.transaction() as tx, pytest.raises(InputError, match="Keys cannot join a transaction"):
         keys.try_lock("tx-1", tx=tx)
 
 
-def test_an_error_of_the_database_leaves_the_key_as_it_was(db: Database) -> None:
+def test_a_database_error_leaves_the_key_unchanged(db: Database) -> None:
     keys = db.idempotency_keys("payments")
     lock = keys.try_lock("tx-1")
     assert lock
@@ -296,7 +296,7 @@ def test_an_error_of_the_database_leaves_the_key_as_it_was(db: Database) -> None
     keys.accept(lock)
 
 
-def test_a_decision_in_memory_is_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_keys_are_locked_atomically(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*args: Any) -> Any:
         time.sleep(0.001)
         return decide(*args)

@@ -12,7 +12,7 @@ from inturn.idempotency import Completed, InProgress, Locked
 DAY = 86_400
 
 
-def test_the_first_caller_gets_the_key(harness: KeyHarness) -> None:
+def test_try_lock_gives_the_first_caller_the_key(harness: KeyHarness) -> None:
     """Not false because it was not there before, whereupon nothing would ever run."""
     lock = harness.try_lock("tx-1")
     assert lock
@@ -20,7 +20,7 @@ def test_the_first_caller_gets_the_key(harness: KeyHarness) -> None:
     assert lock.key == "tx-1"
 
 
-def test_a_duplicate_is_told_in_progress_while_the_first_is_at_it(harness: KeyHarness) -> None:
+def test_try_lock_returns_in_progress_while_the_key_is_locked(harness: KeyHarness) -> None:
     """Not done: the first may yet fail, and then nobody would have done it."""
     lock = harness.try_lock("tx-1", 30)
     harness.move(10)
@@ -32,7 +32,7 @@ def test_a_duplicate_is_told_in_progress_while_the_first_is_at_it(harness: KeyHa
     assert harness.try_lock("tx-1")
 
 
-def test_a_duplicate_of_what_was_done_is_given_the_first_result(harness: KeyHarness) -> None:
+def test_try_lock_of_a_completed_key_returns_the_first_result(harness: KeyHarness) -> None:
     result = {"id": "ch-1", "amounts": [1, 2.5], "note": "naïve ☃", "nothing": None}
     harness.accept(harness.try_lock("tx-1"), result)
     second = harness.try_lock("tx-1")
@@ -44,7 +44,7 @@ def test_a_duplicate_of_what_was_done_is_given_the_first_result(harness: KeyHarn
     assert harness.try_lock("tx-2").result is None
 
 
-def test_in_progress_is_short_and_completed_is_long(harness: KeyHarness) -> None:
+def test_default_lifetimes_of_locked_and_completed_keys(harness: KeyHarness) -> None:
     harness.try_lock("tx-1")
     harness.move(limits.KEY_LOCK_S + 1)
     lock = harness.try_lock("tx-1")
@@ -56,13 +56,13 @@ def test_in_progress_is_short_and_completed_is_long(harness: KeyHarness) -> None
     assert harness.try_lock("tx-1")
 
 
-def test_a_key_can_be_known_for_ever(harness: KeyHarness) -> None:
+def test_a_completed_key_can_be_kept_forever(harness: KeyHarness) -> None:
     harness.accept(harness.try_lock("tx-1"), 1, keep_s=None)
     harness.move(20 * 365 * DAY)
     assert harness.try_lock("tx-1").result == 1
 
 
-def test_the_same_key_with_another_payload_is_an_error(harness: KeyHarness) -> None:
+def test_try_lock_with_another_payload_raises_key_conflict(harness: KeyHarness) -> None:
     lock = harness.try_lock("tx-1", payload={"to": "ada", "amount": 5})
     for _ in ("in progress", "completed"):
         with pytest.raises(KeyConflict, match="key 'tx-1' was already used for another payload"):
@@ -72,13 +72,13 @@ def test_the_same_key_with_another_payload_is_an_error(harness: KeyHarness) -> N
         harness.accept(lock)
 
 
-def test_a_key_that_is_free_again_takes_any_payload(harness: KeyHarness) -> None:
+def test_a_released_key_accepts_another_payload(harness: KeyHarness) -> None:
     harness.release(harness.try_lock("tx-1", payload=1))
     assert harness.try_lock("tx-1", payload=2)
 
 
 @pytest.mark.parametrize("verb", ["accept", "release", "extend"])
-def test_an_owner_whose_time_is_over_changes_nothing(harness: KeyHarness, verb: str) -> None:
+def test_an_expired_owner_gets_lock_lost(harness: KeyHarness, verb: str) -> None:
     more = [30] if verb == "extend" else []
     late = harness.try_lock("tx-1", 30)
     harness.move(31)
@@ -95,7 +95,7 @@ def test_an_owner_whose_time_is_over_changes_nothing(harness: KeyHarness, verb: 
     assert harness.try_lock("tx-1").result == "the successor's"
 
 
-def test_tokens_grow_whatever_became_of_the_key_meanwhile(harness: KeyHarness) -> None:
+def test_fencing_tokens_increase_after_release_expiry_and_accept(harness: KeyHarness) -> None:
     tokens = []
     for _ in range(3):
         released = harness.try_lock("tx-1")
@@ -111,7 +111,7 @@ def test_tokens_grow_whatever_became_of_the_key_meanwhile(harness: KeyHarness) -
     assert tokens == sorted(set(tokens))
 
 
-def test_an_accept_whose_answer_got_lost_is_said_again(harness: KeyHarness) -> None:
+def test_a_repeated_accept_succeeds_and_keeps_the_first_result(harness: KeyHarness) -> None:
     lock = harness.try_lock("tx-1")
     harness.accept(lock, 1)
     harness.accept(lock, 2)
@@ -121,7 +121,7 @@ def test_an_accept_whose_answer_got_lost_is_said_again(harness: KeyHarness) -> N
             undo()
 
 
-def test_a_lock_is_extended(harness: KeyHarness) -> None:
+def test_extend_prolongs_a_lock(harness: KeyHarness) -> None:
     lock = harness.try_lock("tx-1", 30)
     for _ in range(3):
         harness.move(20)
@@ -130,7 +130,7 @@ def test_a_lock_is_extended(harness: KeyHarness) -> None:
     harness.accept(lock)
 
 
-def test_a_clock_that_is_set_back_makes_no_lock_longer(harness: KeyHarness) -> None:
+def test_a_clock_set_back_does_not_prolong_a_lock(harness: KeyHarness) -> None:
     harness.try_lock("tx-1", 30)
     harness.move(-DAY)
     assert harness.try_lock("tx-1").retry_after_s <= 30
@@ -138,7 +138,7 @@ def test_a_clock_that_is_set_back_makes_no_lock_longer(harness: KeyHarness) -> N
     assert harness.try_lock("tx-1")
 
 
-def test_keys_are_apart(harness: KeyHarness) -> None:
+def test_similar_keys_are_distinct(harness: KeyHarness) -> None:
     assert all(harness.try_lock(key) for key in ("a", "A", "a ", "é", "e\u0301", "a:b", "{a}", "%s", "'"))
 
 
@@ -160,13 +160,13 @@ def test_keys_are_apart(harness: KeyHarness) -> None:
         ("extend", {"lock": Locked("k", 1), "timeout_s": True}),
     ],
 )
-def test_what_cannot_be_is_refused(harness: KeyHarness, verb: str, more: dict[str, Any]) -> None:
+def test_invalid_key_arguments_are_refused(harness: KeyHarness, verb: str, more: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         getattr(harness, verb)(**more)
     assert harness.try_lock("k")
 
 
-def test_the_shortest_lock_is_a_lock(harness: KeyHarness) -> None:
+def test_a_lock_of_a_microsecond_is_accepted(harness: KeyHarness) -> None:
     assert harness.try_lock("tx-1", 0.000_001)
     harness.move(1)
     assert harness.try_lock("tx-1")

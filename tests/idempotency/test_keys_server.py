@@ -27,7 +27,9 @@ def other(db: Database, postgres_url: str) -> Iterator[Database]:
         yield other
 
 
-def test_a_transaction_that_takes_a_key_stops_nobody(db: Database, other: Database, postgres_url: str) -> None:
+def test_locking_a_key_in_an_open_transaction_does_not_block_others(
+    db: Database, other: Database, postgres_url: str
+) -> None:
     """It is in progress for the others until it is known what becomes of it."""
     keys, others = db.idempotency_keys("p"), other.idempotency_keys("p")
     with psycopg.connect(postgres_url) as connection:
@@ -45,7 +47,7 @@ def test_a_transaction_that_takes_a_key_stops_nobody(db: Database, other: Databa
 
 
 @pytest.mark.parametrize("address", ["postgres"], indirect=True)
-def test_a_transaction_that_settles_a_key_stops_nobody(clocks: SkewedClocks) -> None:
+def test_accepting_a_key_in_an_open_transaction_does_not_block_others(clocks: SkewedClocks) -> None:
     db = clocks.open()
     keys, others = db.idempotency_keys("p"), clocks.open().idempotency_keys("p")
     lock = keys.try_lock("tx-1", 30)
@@ -57,7 +59,7 @@ def test_a_transaction_that_settles_a_key_stops_nobody(clocks: SkewedClocks) -> 
     assert others.try_lock("tx-1") == Completed("tx-1", '"paid"')
 
 
-def test_a_key_is_accepted_in_the_transaction_of_ones_own_connection(db: Database, postgres_url: str) -> None:
+def test_a_key_is_accepted_in_the_transaction_of_a_psycopg_connection(db: Database, postgres_url: str) -> None:
     keys = db.idempotency_keys("p")
     with db.transaction() as tx:
         tx.execute("create table paid (key text)")
@@ -74,7 +76,7 @@ def test_a_key_is_accepted_in_the_transaction_of_ones_own_connection(db: Databas
         assert tx.execute("select * from paid").fetchall() == [("tx-1",)]
 
 
-def test_the_same_with_a_connection_for_tasks(db: Database, postgres_url: str) -> None:
+def test_a_key_is_accepted_in_the_transaction_of_an_async_connection(db: Database, postgres_url: str) -> None:
     keys = db.idempotency_keys("p")
 
     async def pay() -> None:
@@ -88,7 +90,9 @@ def test_the_same_with_a_connection_for_tasks(db: Database, postgres_url: str) -
     assert keys.try_lock("tx-1") == Completed("tx-1", "5")
 
 
-def test_the_clock_is_the_servers(db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_lifetimes_use_the_clock_of_the_postgresql_server(
+    db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A machine whose clock is a day ahead takes nobody's lock."""
     assert db.idempotency_keys("p").try_lock("tx-1", 60)
     now_ns = time.time_ns
@@ -99,7 +103,7 @@ def test_the_clock_is_the_servers(db: Database, postgres_url: str, monkeypatch: 
     assert 50 < told.retry_after_s <= 60
 
 
-def test_keys_are_any_text(db: Database) -> None:
+def test_keys_with_control_characters_are_distinct_and_nul_is_refused(db: Database) -> None:
     keys = db.idempotency_keys("p")
     for text in ("\1", "\1\1", "\2\1", "\1\2", "a\1b", "\x1b[31m"):
         assert keys.try_lock(text), text

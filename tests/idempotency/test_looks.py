@@ -39,7 +39,7 @@ OTHERS = st.one_of(
     offset=st.integers(-10_000, 0),
     looks=st.lists(st.tuples(st.integers(0, 6_000), st.booleans(), OTHERS), max_size=12),
 )
-def test_a_steady_clock_that_is_behind_ends_no_lifetime_early(
+def test_a_clock_that_is_behind_ends_no_lifetime_early(
     is_done: bool, length: int, offset: int, looks: list[tuple[int, bool, LockKey | AcceptKey | ExtendKey | ReleaseKey]]
 ) -> None:
     """Of two clocks one is right and one is behind; what is not over by the right one is over by neither."""
@@ -57,7 +57,7 @@ def test_a_steady_clock_that_is_behind_ends_no_lifetime_early(
 
 
 @given(now=st.lists(TIMES, min_size=1), owns=st.sampled_from([AcceptKey(7, 1_000), ExtendKey(7, 1_000)]))
-def test_the_times_of_a_record_never_go_back(now: list[int], owns: AcceptKey | ExtendKey) -> None:
+def test_the_times_of_a_key_record_never_decrease(now: list[int], owns: AcceptKey | ExtendKey) -> None:
     slot = KeySlot(KeyRecord(7, 0, 500), 7)
     for each in now:
         before = slot.record
@@ -74,7 +74,7 @@ def _locked(keys: DatabaseKeys, key: str = "tx-1", timeout_s: float = 30) -> Loc
     return lock
 
 
-def test_a_key_that_is_kept_for_a_year_is_known_for_a_year_whoever_looks(clocks: SkewedClocks) -> None:
+def test_a_key_kept_for_a_year_lasts_a_year_for_every_clock(clocks: SkewedClocks) -> None:
     keys, behind = clocks.keys(), clocks.keys(-800 * DAY)
     keys.accept(_locked(keys), "first", keep_s=365 * DAY)
     assert isinstance(behind.try_lock("tx-1"), Completed)
@@ -86,7 +86,7 @@ def test_a_key_that_is_kept_for_a_year_is_known_for_a_year_whoever_looks(clocks:
     _locked(keys)
 
 
-def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -> None:
+def test_a_lock_keeps_its_lifetime_for_every_clock(clocks: SkewedClocks) -> None:
     keys, behind = clocks.keys(), clocks.keys(-DAY)
     lock = _locked(keys)
     assert isinstance(behind.try_lock("tx-1"), InProgress)
@@ -102,7 +102,7 @@ def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -
 
 
 @pytest.mark.parametrize("ahead", [DAY, 20 * 365 * DAY])
-def test_what_a_clock_far_ahead_has_locked_is_free_for_others_after_its_time(clocks: SkewedClocks, ahead: int) -> None:
+def test_a_key_locked_by_a_clock_far_ahead_expires_for_others(clocks: SkewedClocks, ahead: int) -> None:
     """The owner is dead, and nobody else's clock comes there for years."""
     keys = clocks.keys()
     lost = _locked(clocks.keys(ahead))
@@ -119,7 +119,7 @@ def test_what_a_clock_far_ahead_has_locked_is_free_for_others_after_its_time(clo
         keys.accept(lost)
 
 
-def test_a_clock_far_ahead_ends_nothing_for_others(tmp_path: Path) -> None:
+def test_a_clock_far_ahead_does_not_expire_keys_of_others(tmp_path: Path) -> None:
     """It takes keys of its own, and clears away; on PostgreSQL the server's clock does, which is everybody's."""
     with ExitStack() as stack:
         clocks = SkewedClocks(tmp_path / "shop.db", stack)
@@ -135,7 +135,7 @@ def test_a_clock_far_ahead_ends_nothing_for_others(tmp_path: Path) -> None:
         assert isinstance(keys.try_lock("kept"), Completed)
 
 
-def test_an_accept_by_a_clock_that_is_behind_keeps_the_key_for_others(clocks: SkewedClocks) -> None:
+def test_a_key_accepted_by_a_clock_that_is_behind_is_kept_its_full_time(clocks: SkewedClocks) -> None:
     keys, behind = clocks.keys(), clocks.keys(-2 * DAY)
     behind.accept(_locked(keys), "first", keep_s=DAY)
     clocks.now += DAY - 1

@@ -146,7 +146,9 @@ class BackAndForth(Machine):
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
 @pytest.mark.thorough
-def test_like_the_rules(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_key_store_answers_as_the_pure_rules(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # How long a row's lock was waited for counts there; here all the time that goes by is the clock's.
     monkeypatch.setattr("inturn.store.postgres.keys.time", SimpleNamespace(monotonic=lambda: 0.0))
     needed = {"redis": ("client", "redis_client"), "postgres": ("schemas", "postgres_schemas")}

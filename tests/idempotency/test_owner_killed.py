@@ -39,7 +39,7 @@ def killed(kind: str, target: Any, point: str | None = None) -> Locked:
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("point", ["in transaction@2", "before commit@2", "after commit@2"])
-def test_what_it_did_and_its_accept_are_both_there_or_both_not(
+def test_a_killed_owner_leaves_work_and_accept_both_committed_or_neither(
     tmp_path: Path, point: str, kind: str, request: pytest.FixtureRequest
 ) -> None:
     target = tmp_path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
@@ -67,7 +67,7 @@ def test_what_it_did_and_its_accept_are_both_there_or_both_not(
             keys.accept(dead)
 
 
-def test_the_same_with_redis(redis_client: redis.Redis) -> None:
+def test_a_killed_owner_leaves_its_redis_key_locked_until_expiry(redis_client: redis.Redis) -> None:
     dead = killed("redis", redis_client.connection_pool.connection_kwargs["port"])
     keys, offset_ms = RedisKeys(redis_client, "payments"), 0
     server: Any = keys.writer

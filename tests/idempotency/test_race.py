@@ -19,7 +19,7 @@ from waiting import DEADLINE_S
 RACER = Path(__file__).parent / "programs" / "racer.py"
 
 
-def test_of_many_threads_one_gets_each_key(keys: IdempotencyKeys) -> None:
+def test_one_of_many_threads_locks_each_key(keys: IdempotencyKeys) -> None:
     start = threading.Barrier(12, timeout=DEADLINE_S)
     got: list[Locked] = []
 
@@ -31,14 +31,14 @@ def test_of_many_threads_one_gets_each_key(keys: IdempotencyKeys) -> None:
     assert sorted(lock.key for lock in got) == sorted(f"tx-{number}" for number in range(20))
 
 
-def test_of_many_tasks_one_gets_the_key(keys: IdempotencyKeys) -> None:
+def test_one_of_many_tasks_locks_the_key(keys: IdempotencyKeys) -> None:
     async def race() -> int:
         return sum(map(bool, await asyncio.gather(*(keys.try_lock.aio("tx-1") for _ in range(50)))))
 
     assert asyncio.run(race()) == 1
 
 
-def test_whoever_releases_lets_one_more_run_at_a_time(keys: IdempotencyKeys) -> None:
+def test_a_released_key_is_locked_by_one_holder_at_a_time(keys: IdempotencyKeys) -> None:
     """Nobody is ever beside another, and no token comes twice, when locks go from hand to hand."""
     tokens: list[int] = []
     holders = lost = 0
@@ -64,7 +64,7 @@ def test_whoever_releases_lets_one_more_run_at_a_time(keys: IdempotencyKeys) -> 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
 @pytest.mark.thorough
-def test_of_many_processes_one_gets_each_key(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_one_of_many_processes_locks_each_key(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if kind == "sqlite":
         target = str(tmp_path / "shop.db")
         inturn.open(target).close()

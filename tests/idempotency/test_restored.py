@@ -81,7 +81,7 @@ def _check(old: Locked, keys: IdempotencyKeys) -> None:
     assert keys.try_lock("tx-1").result == "new"  # type: ignore[union-attr]
 
 
-def test_redis_killed_and_started_from_its_last_save(servers: Callable[[], Server]) -> None:
+def test_redis_restored_from_an_old_save_repeats_no_token(servers: Callable[[], Server]) -> None:
     server = servers()
     keys = RedisKeys(server.client)
     keys.release(_locked(keys))
@@ -94,7 +94,7 @@ def test_redis_killed_and_started_from_its_last_save(servers: Callable[[], Serve
     _check(old, keys)
 
 
-def test_a_lagging_replica_of_redis_that_is_promoted(servers: Callable[[], Server]) -> None:
+def test_a_promoted_lagging_redis_replica_repeats_no_token(servers: Callable[[], Server]) -> None:
     primary, replica = servers(), servers()
     keys = RedisKeys(primary.client)
     keys.release(_locked(keys))
@@ -109,7 +109,7 @@ def test_a_lagging_replica_of_redis_that_is_promoted(servers: Callable[[], Serve
     _check(old, RedisKeys(replica.client))
 
 
-def test_an_sqlite_file_put_back_from_an_older_copy(tmp_path: Path) -> None:
+def test_an_sqlite_file_restored_from_an_old_copy_repeats_no_token(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with inturn.open(path) as db:
         keys = db.idempotency_keys("k")
@@ -125,7 +125,7 @@ def test_an_sqlite_file_put_back_from_an_older_copy(tmp_path: Path) -> None:
         _check(old, db.idempotency_keys("k"))
 
 
-def test_a_postgresql_sequence_put_back_from_an_older_copy(postgres_url: str) -> None:
+def test_a_postgresql_sequence_restored_from_an_old_copy_repeats_no_token(postgres_url: str) -> None:
     with inturn.open(postgres_url, durable=False) as db:
         keys = db.idempotency_keys("k")
         with db.transaction() as tx:
@@ -139,14 +139,14 @@ def test_a_postgresql_sequence_put_back_from_an_older_copy(postgres_url: str) ->
         _check(old, keys)
 
 
-def test_tokens_are_at_least_the_stores_time(kind: str, keys: IdempotencyKeys) -> None:
+def test_fencing_tokens_are_at_least_the_stores_time(kind: str, keys: IdempotencyKeys) -> None:
     if kind == "memory":
         pytest.skip("its time is not that of a clock, and it has no older copy")
     before = least_token(wall_clock_ms() - 1_000)
     assert before < _locked(keys).fencing_token < 2**53  # which every JSON reader has as a whole number
 
 
-def test_many_connections_that_move_the_sequence_up_give_no_token_twice(postgres_url: str) -> None:
+def test_connections_that_advance_the_sequence_at_once_repeat_no_token(postgres_url: str) -> None:
     """All move it up to the same time, so whoever did it without care would set it back."""
     with inturn.open(postgres_url, durable=False):
         pass

@@ -37,7 +37,9 @@ OWN, OTHER = 7, 6
         (ExtendKey(OTHER, 50), KeyResult.LOST, KeyResult.LOST, KeyResult.LOST),
     ],
 )
-def test_the_table(request_: KeyRequest, free: KeyResult, in_progress: KeyResult, completed: KeyResult) -> None:
+def test_each_request_has_the_result_of_the_rules_table(
+    request_: KeyRequest, free: KeyResult, in_progress: KeyResult, completed: KeyResult
+) -> None:
     slots = {FREE: free, OVER: free, IN_PROGRESS: in_progress, COMPLETED: completed}
     for slot, verdict in slots.items():
         after, answer = decide(slot, request_, NOW)
@@ -48,7 +50,7 @@ def test_the_table(request_: KeyRequest, free: KeyResult, in_progress: KeyResult
         assert after.last_token == (NOW * 1000 if verdict is KeyResult.LOCKED else slot.last_token)
 
 
-def test_what_is_kept() -> None:
+def test_each_request_leaves_the_expected_key_record() -> None:
     assert decide(FREE, LockKey(50, "d"), NOW)[0] == KeySlot(KeyRecord(NOW * 1000, NOW, 1_050, digest="d"), NOW * 1000)
     assert decide(IN_PROGRESS, LockKey(50), NOW)[1].wait_ms == 500
     assert decide(IN_PROGRESS, AcceptKey(7, 50, "1"), NOW)[0].record == KeyRecord(7, NOW, 1_050, True, "d", "1")
@@ -57,7 +59,7 @@ def test_what_is_kept() -> None:
     assert decide(IN_PROGRESS, ReleaseKey(7), NOW)[0] == FREE
 
 
-def test_a_lifetime_ends_when_it_ends() -> None:
+def test_a_key_record_is_current_until_its_lifetime_ends() -> None:
     record = KeyRecord(1, 100, 200)
     assert current(record, 199) == record
     assert current(record, 200) is None

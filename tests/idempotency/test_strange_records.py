@@ -39,7 +39,7 @@ DAMAGED = [
 @pytest.mark.parametrize("decodes", [False, True])
 @pytest.mark.parametrize("verb", ["try_lock", "accept", "release"])
 @pytest.mark.parametrize("text", DAMAGED)
-def test_what_is_no_record_in_redis_is_told_and_left(
+def test_an_invalid_redis_record_raises_store_error_and_is_unchanged(
     text: str | bytes, verb: str, decodes: bool, redis_client: redis.Redis, redis_port: int
 ) -> None:
     redis_client.set(RECORD, text)
@@ -51,7 +51,7 @@ def test_what_is_no_record_in_redis_is_told_and_left(
     assert redis_client.get(RECORD) == (text if isinstance(text, bytes) else text.encode())
 
 
-def test_what_is_of_another_type_in_redis_is_told_and_left(redis_client: redis.Redis) -> None:
+def test_a_redis_key_of_another_type_raises_store_error_and_is_unchanged(redis_client: redis.Redis) -> None:
     keys = RedisKeys(redis_client, "mine")
     for name in (RECORD, COUNTER):
         redis_client.flushall()
@@ -64,7 +64,9 @@ def test_what_is_of_another_type_in_redis_is_told_and_left(redis_client: redis.R
 
 
 @pytest.mark.parametrize("count", ["", "x", "-1", "1.5", "1_0", " 1", "9" * 30, "\u0661", b"\xff"])
-def test_what_is_no_counter_in_redis_is_told_and_left(count: str | bytes, redis_client: redis.Redis) -> None:
+def test_an_invalid_redis_counter_raises_store_error_and_is_unchanged(
+    count: str | bytes, redis_client: redis.Redis
+) -> None:
     redis_client.set(COUNTER, count)
     with pytest.raises(StoreError, match="a counter must be a number") as told:
         RedisKeys(redis_client, "mine").try_lock(KEY)
@@ -73,7 +75,7 @@ def test_what_is_no_counter_in_redis_is_told_and_left(count: str | bytes, redis_
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_what_is_no_record_in_a_database_is_told_and_left(
+def test_an_invalid_database_record_raises_store_error_and_is_unchanged(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     target = tmp_path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
@@ -92,7 +94,7 @@ def test_what_is_no_record_in_a_database_is_told_and_left(
 
 
 @given(st.binary(max_size=80) | st.text(max_size=80))
-def test_any_text_is_a_record_or_a_store_error(text: str | bytes) -> None:
+def test_an_arbitrary_text_is_a_key_record_or_a_store_error(text: str | bytes) -> None:
     try:
         record = read_record(text, "here")
     except StoreError:
@@ -100,7 +102,7 @@ def test_any_text_is_a_record_or_a_store_error(text: str | bytes) -> None:
     assert read_record(written_record(record), "here") == record
 
 
-def test_a_record_is_read_as_it_was_written() -> None:
+def test_a_key_record_round_trips() -> None:
     for record in (KeyRecord(1, 0, 5, digest="d", behind_ms=-3), KeyRecord(1, 0, None, is_done=True, result='{"a":1}')):
         assert read_record(written_record(record), "here") == record
 
@@ -118,7 +120,7 @@ class Receipt:
         (Receipt((None, math.inf)), r"result\.amount\[1\]"),
     ],
 )
-def test_a_result_that_is_not_finite_is_refused_by_its_path(result: Any, path: str, keys: IdempotencyKeys) -> None:
+def test_a_result_with_nan_or_infinity_is_refused_by_its_path(result: Any, path: str, keys: IdempotencyKeys) -> None:
     lock = keys.try_lock(KEY)
     assert lock
     with pytest.raises(InputError, match=rf"^{path} is -?(nan|inf) of type float: JSON has no such number"):
@@ -153,7 +155,7 @@ def has_other_numbers(value: Any) -> bool:
 
 
 @given(JSON)
-def test_a_result_comes_back_equal_or_is_refused(result: Any) -> None:
+def test_a_result_round_trips_equal_or_is_refused(result: Any) -> None:
     keys = MemoryKeys()
     lock = keys.try_lock(KEY)
     assert lock
@@ -167,7 +169,7 @@ def test_a_result_comes_back_equal_or_is_refused(result: Any) -> None:
     assert done.result == result
 
 
-def test_the_bound_of_a_result_is_in_bytes() -> None:
+def test_the_size_limit_of_a_result_is_in_bytes() -> None:
     keys = MemoryKeys()
     lock = keys.try_lock(KEY)
     assert lock
@@ -176,7 +178,7 @@ def test_the_bound_of_a_result_is_in_bytes() -> None:
     keys.accept(lock, "é" * (limits.BODY_BYTES // 2 - 1))
 
 
-def test_a_payload_that_contains_itself_is_refused() -> None:
+def test_a_cyclic_or_too_deep_payload_is_refused() -> None:
     cyclic: list[Any] = []
     cyclic.append(cyclic)
     deep: list[Any] = []

@@ -195,7 +195,7 @@ class Instances:
         self._log.close()
 
 
-def test_each_message_comes_once_and_in_order(
+def test_killed_instances_brokers_and_databases_lose_and_reorder_no_message(
     broker: Broker, postgres: Postgres, tmp_path: Path, soak_seed: int, soak_times: int
 ) -> None:
     chance = random.Random(soak_seed)

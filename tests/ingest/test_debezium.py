@@ -33,7 +33,7 @@ D1 = [
 ]
 
 
-def test_an_event_with_and_without_its_schema_is_one_message() -> None:
+def test_an_event_with_and_without_its_schema_gives_the_same_message() -> None:
     key = {"id": 1}
     bare = drafted(POSTGRES, key)
     assert bare is not None
@@ -45,7 +45,7 @@ def test_an_event_with_and_without_its_schema_is_one_message() -> None:
     assert json.loads(whole.body) == POSTGRES
 
 
-def test_parts_of_an_event_become_attributes_of_its_message() -> None:
+def test_fields_and_headers_of_an_event_become_message_attributes() -> None:
     mapping = DebeziumMapping(attributes={"table": "body.source.table", "old": "headers.__debezium.newkey"})
     assert mapping.needs_headers
     made = drafted(POSTGRES, {"id": 1}, mapping)
@@ -56,7 +56,7 @@ def test_parts_of_an_event_become_attributes_of_its_message() -> None:
         DebeziumMapping(attributes={"table": "source.table"})
 
 
-def test_the_numbers_of_an_event_with_its_schema_stay_as_they_came() -> None:
+def test_numbers_of_an_event_with_schema_keep_all_digits() -> None:
     digits = "12345678901234567890123.12345678901234567890"
     event = f'{{"schema":{{}},"payload":{{"op":"c","after":{{"x":{digits}}},"source":{{"lsn":1}}}}}}'
     draft = drafted(event.encode(), 7)
@@ -64,13 +64,13 @@ def test_the_numbers_of_an_event_with_its_schema_stay_as_they_came() -> None:
     assert digits in str(draft.body)
 
 
-def test_a_compound_key_is_one_group_whatever_the_order_of_its_fields() -> None:
+def test_a_compound_key_gives_the_same_group_for_any_field_order() -> None:
     one, two = (drafted(POSTGRES, key) for key in ({"a": 1, "b": "x"}, {"b": "x", "a": 1}))
     assert one == two
     assert "no key" in refusal(POSTGRES)
 
 
-def test_the_sequence_is_a_text_with_an_array() -> None:
+def test_sequence_of_parses_a_json_array_in_text_and_refuses_other_values() -> None:
     assert sequence_of(POSTGRES["source"]) == (24023119, 24023128)
     assert sequence_of({"sequence": '[null,"23493504"]'}) == (None, 23493504)
     for text in (None, "", "[]", "[1", '["a","b"]', '["1"]', 5, '{"0":1}'):
@@ -78,7 +78,7 @@ def test_the_sequence_is_a_text_with_an_array() -> None:
             sequence_of({"sequence": text})
 
 
-def test_d1_transactions_that_interleave() -> None:
+def test_d1_interleaved_transactions_are_applied_completely_by_row_or_by_arrival() -> None:
     def add(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         return {"sum": state.get("sum", 0) + message["after"]["amount"]}, []
 
@@ -97,7 +97,7 @@ def test_d1_transactions_that_interleave() -> None:
     assert sorted(sequence_of(each["source"]) for each in D1) == [sequence_of(each["source"]) for each in D1]
 
 
-def test_d2_the_highest_position_is_no_deduplication() -> None:
+def test_d2_a_coarse_group_drops_changes_with_lower_positions_but_row_groups_do_not() -> None:
     emitted = [(3, "foo"), (5, "bar"), (7, None), (4, "hello, "), (6, "world!")]
     events = [change("d" if not text else "c", {"text": text, "t": 1} if text else None, lsn) for lsn, text in emitted]
     for each in events:
@@ -108,7 +108,7 @@ def test_d2_the_highest_position_is_no_deduplication() -> None:
     assert by_row.counts.applied == 5
 
 
-def test_d3_rows_with_equal_positions() -> None:
+def test_d3_rows_with_equal_positions_conflict_only_in_a_coarser_group() -> None:
     """A batched insert gives its rows one lsn: in a coarser group the second would be a conflict."""
     events = [change("c", {"id": n, "t": 1}, 54604320, sequence='["54604320","54604320"]') for n in (1, 3)]
     assert replayed([drafted(each, {"id": each["after"]["id"]}) for each in events]).counts.applied == 2
@@ -117,14 +117,14 @@ def test_d3_rows_with_equal_positions() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (1, 0, 2)])
-def test_d4_a_snapshot_after_the_changes(order: tuple[int, ...]) -> None:
+def test_d4_a_snapshot_row_after_newer_changes_is_stale(order: tuple[int, ...]) -> None:
     events = [change("r", {"v": 70}, 390), change("d", None, 400, {"v": 70}), change("c", {"v": 510}, 401)]
     made = replayed([drafted(events[each], "111820287|1") for each in order])
     assert [each["row"] for each in made.states.values()] == [{"v": 510}]
     assert (made.counts.applied, made.counts.stale) == ((3, 0) if order[0] == 0 else (2, 1))
 
 
-def test_d5_a_second_snapshot_replaces_and_d6_one_at_the_position_of_the_last_change_is_a_conflict() -> None:
+def test_d5_a_second_snapshot_replaces_and_d6_one_at_an_applied_position_conflicts() -> None:
     first = change("r", {"f2": 1}, 23493504, snapshot="last", sequence='[null,"23493504"]')
     again, update = change("r", {"f2": 1}, 23493900), change("u", {"f2": 2}, 24494100)
     made = replayed([drafted(each, 1) for each in (first, again, update)])
@@ -133,13 +133,13 @@ def test_d5_a_second_snapshot_replaces_and_d6_one_at_the_position_of_the_last_ch
     assert ([each["row"] for each in both.states.values()], both.counts.rejected) == ([{"f2": 2}], {"conflict": 1})
 
 
-def test_d7_insert_delete_insert_in_one_millisecond() -> None:
+def test_d7_insert_delete_insert_in_one_millisecond_ends_with_the_last_row() -> None:
     events = [change("c", {"v": "hello"}, 10), change("d", None, 11, {"id": 1}), change("c", {"v": "hallo"}, 12)]
     made = replayed([drafted(each, 1) for each in events])
     assert [each["row"] for each in made.states.values()] == [{"v": "hallo"}]
 
 
-def test_d8_a_delete_is_a_message_and_its_tombstone_is_not() -> None:
+def test_d8_a_delete_is_a_message_and_its_tombstone_is_skipped() -> None:
     deleted = drafted(change("d", None, 7, {"id": 1}), {"id": 1})
     assert deleted is not None
     assert deleted.revision == 7
@@ -149,7 +149,7 @@ def test_d8_a_delete_is_a_message_and_its_tombstone_is_not() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (0, 2, 1)])
-def test_d9_a_changed_key_is_two_rows(order: tuple[int, ...]) -> None:
+def test_d9_a_changed_key_gives_two_row_groups(order: tuple[int, ...]) -> None:
     events = [
         ({"id": 1}, change("d", None, 24024300, {"id": 1})),
         ({"id": 1}, None),
@@ -159,7 +159,7 @@ def test_d9_a_changed_key_is_two_rows(order: tuple[int, ...]) -> None:
     assert made.states == {'/{"id":1}': {"row": None}, '/{"id":2}': {"row": {"id": 2, "email": "annek@example.com"}}}
 
 
-def test_d10_d12_what_is_no_change_of_a_row_is_rejected_and_says_what_it_is() -> None:
+def test_d10_d12_events_that_change_no_row_are_rejected_with_their_kind() -> None:
     source = {"file": "mysql-bin.000003", "pos": 570, "row": 0}
     ddl = {"source": source, "databaseName": "inventory", "ddl": "ALTER TABLE customers …", "tableChanges": []}
     assert "schema change (ddl)" in refusal(ddl, {"databaseName": "inventory"})
@@ -173,7 +173,7 @@ def test_d10_d12_what_is_no_change_of_a_row_is_rejected_and_says_what_it_is() ->
     assert "bytes" in refusal(change("c", {"x": "y" * 2**20}, 1), 1)
 
 
-def test_d11_a_large_column_that_did_not_change_keeps_its_value() -> None:
+def test_d11_an_unavailable_unchanged_column_keeps_its_value() -> None:
     text = "__debezium_unavailable_value"
     encoded = b64encode(text.encode()).decode()
     events = [
@@ -186,7 +186,7 @@ def test_d11_a_large_column_that_did_not_change_keeps_its_value() -> None:
     assert rows[1] == events[2]["after"]
 
 
-def test_d13_a_position_of_mysql_is_one_number() -> None:
+def test_d13_a_mysql_position_is_encoded_as_one_increasing_number() -> None:
     def at(file: Any, pos: Any, row: Any) -> int | None:
         return position_of({"file": file, "pos": pos, "row": row, "server_id": 1, "gtid": None})
 
@@ -211,7 +211,7 @@ def test_d13_a_position_of_mysql_is_one_number() -> None:
     assert draft.revision == 52776561430528
 
 
-def test_a_connector_without_a_known_position_asks_for_one() -> None:
+def test_an_unknown_connector_requires_a_configured_revision() -> None:
     event = {"op": "c", "after": {"id": 1}, "source": {"connector": "vitess", "vgtid": "[]", "at": "2868546"}}
     assert "connector 'vitess'; set revision" in refusal(event, 1)
     draft = drafted(event, 1, DebeziumMapping(revision="source.at"))
@@ -220,7 +220,7 @@ def test_a_connector_without_a_known_position_asks_for_one() -> None:
     assert "has no field account" in refusal(event, 1, ACCOUNT)
 
 
-def test_the_preset_of_a_configuration() -> None:
+def test_the_debezium_preset_of_a_configuration_gives_the_mapping() -> None:
     assert MappingTable(preset="debezium").message_mapping() == ROW
     assert MappingTable(preset="debezium", group="account").message_mapping() == ACCOUNT
     assert MappingTable(preset="debezium", flat=True).message_mapping() == DebeziumMapping(flat=True)
@@ -231,7 +231,7 @@ def test_the_preset_of_a_configuration() -> None:
             MappingTable(preset="debezium", **wrong)
 
 
-def test_d1_through_the_host_the_queue_and_the_worker(db: Database) -> None:
+def test_d1_interleaved_transactions_pass_through_source_queue_and_worker_in_order(db: Database) -> None:
     def add(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         return {"sum": state.get("sum", 0) + message["after"]["amount"]}, [message["after"]["amount"]]
 
@@ -246,7 +246,7 @@ def test_d1_through_the_host_the_queue_and_the_worker(db: Database) -> None:
     assert amounts == [8, 1, 2, 4]
 
 
-def test_a_webhook_carries_events_with_the_senders_id(db: Database) -> None:
+def test_a_webhook_with_debezium_events_deduplicates_by_the_senders_id(db: Database) -> None:
     hook = Webhook(name="cdc", queue="cdc", signature="none", mapping=DebeziumMapping(group="account", id="headers.id"))
     db.writer.run(prepare_command([hook]))
     for _ in range(2):

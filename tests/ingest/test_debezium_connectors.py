@@ -45,7 +45,7 @@ IN_SEVERAL_FIELDS = {
 
 
 @pytest.mark.parametrize("connector", IN_SEVERAL_FIELDS)
-def test_a_position_in_several_fields_is_the_order_of_a_row(connector: str) -> None:
+def test_a_position_in_several_fields_orders_a_row_and_drops_duplicates(connector: str) -> None:
     """All but the last two come again, as after a restart of the connector."""
     events = IN_SEVERAL_FIELDS[connector]
     drafts = [drafted(each, {"id": 1}) for each in [*events, *events[:2]]]
@@ -55,7 +55,7 @@ def test_a_position_in_several_fields_is_the_order_of_a_row(connector: str) -> N
     assert (made.counts.applied, made.counts.duplicate, made.counts.rejected) == (4, 2, {})
 
 
-def test_d4_of_oracle_with_a_second_change_in_one_scn() -> None:
+def test_d4_oracle_changes_with_one_scn_are_ordered_by_the_full_position() -> None:
     """By the SCN alone the second change of a transaction is a conflict, and the old value stays."""
     first, second = oracle("c", 70, "400", "0x1.1.1", 0), oracle("u", 510, "400", "0x1.1.1", 1)
     by_scn = DebeziumMapping(revision="source.scn")
@@ -80,7 +80,7 @@ def test_two_collections_of_mongodb_with_one_id_are_two_groups() -> None:
     ]
 
 
-def test_a_position_of_mongodb_is_the_timestamp_of_its_oplog() -> None:
+def test_a_mongodb_position_is_encoded_from_the_oplog_timestamp() -> None:
     places = [(1558965508000, 31), (1558965508000, 32), (1558965509000, 1), (2**31 * 1000 - 1, 2**32 - 1)]
     numbers = [position_of({"ts_ms": ts_ms, "ord": ordinal}) for ts_ms, ordinal in places]
     assert numbers == sorted(set(numbers))
@@ -97,7 +97,7 @@ def flat(value: int, lsn: int, **more: Any) -> dict[str, Any]:
     return {"id": 1, "value": value, "__op": "u", "__db": "shop", "__table": "bill", "__lsn": lsn, **more}
 
 
-def test_a_flattened_event_is_a_row_with_the_fields_that_were_added() -> None:
+def test_a_flattened_event_gets_group_and_revision_from_its_added_fields() -> None:
     row = flat(7, 108, __deleted="false")
     draft = drafted(row, {"id": 1}, FLAT)
     assert draft is not None
@@ -114,7 +114,7 @@ def test_a_flattened_event_is_a_row_with_the_fields_that_were_added() -> None:
     assert (named.group, named.revision) == ('bill/{"id":1}', 9)
 
 
-def test_the_connectors_clock_is_no_position_of_a_flattened_event() -> None:
+def test_the_connector_clock_is_not_used_as_position_of_a_flattened_event() -> None:
     added: dict[str, Any] = {"__collection": "bill", "__ord": 1}
     for clocks in ({"__ts_ms": 9000, "__source_ts_ms": 1000}, {"__source_ts_ms": 1000, "__ts_ms": 9000}):
         draft = drafted({"id": 1, **added, **clocks}, {"id": 1}, FLAT)
@@ -123,7 +123,7 @@ def test_the_connectors_clock_is_no_position_of_a_flattened_event() -> None:
     assert "the ts_ms is None" in refusal({"id": 1, **added, "__ts_ms": 9000}, {"id": 1}, FLAT)
 
 
-def test_a_flattened_event_that_lacks_what_places_it_says_what_to_add() -> None:
+def test_a_flattened_event_without_position_fields_is_rejected_with_the_missing_setting() -> None:
     assert "add.fields=db,table" in refusal({"id": 1, "__lsn": 1}, {"id": 1}, FLAT)
     assert "; set revision" in refusal({"id": 1, "__table": "bill"}, {"id": 1}, FLAT)
     assert "the op is 't'" in refusal(flat(1, 1, __op="t"), {"id": 1}, FLAT)
@@ -133,7 +133,7 @@ def test_a_flattened_event_that_lacks_what_places_it_says_what_to_add() -> None:
     assert "set flat" in refusal(flat(1, 1), {"id": 1})
 
 
-def test_a_flattened_delete_without_a_body_is_not_passed_over() -> None:
+def test_a_flattened_delete_without_a_body_is_rejected_unless_ignored() -> None:
     ignoring = DebeziumMapping(flat=True, ignore_empty=True)
     for empty in (None, b"null", {"schema": None, "payload": None}):
         assert "delete.tombstone.handling.mode=rewrite" in refusal(empty, {"id": 1}, FLAT)

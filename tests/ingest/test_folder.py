@@ -42,7 +42,7 @@ def write(path: Path, rows: list[dict[str, object]]) -> None:
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
-def test_each_row_is_a_message_once(db: Database, tmp_path: Path, ending: str) -> None:
+def test_each_row_of_a_file_is_sent_once(db: Database, tmp_path: Path, ending: str) -> None:
     folder = tmp_path / "drop"
     folder.mkdir()
     write(folder / f"1.{ending}", ROWS)
@@ -54,7 +54,9 @@ def test_each_row_is_a_message_once(db: Database, tmp_path: Path, ending: str) -
     assert run(db, folder) == 0
 
 
-def test_other_files_are_named_and_left_alone(db: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_do_not_match_the_pattern_are_logged_and_not_read(
+    db: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "drop"
     folder.mkdir()
     for name in ("README.txt", "other.txt", os.fsdecode(b"caf\xe9.jsonl")):
@@ -79,7 +81,7 @@ def packed(data: bytes, ending: str) -> bytes:
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_compressed_files_are_read_and_go_on_after_the_last_record(
+def test_reading_a_compressed_file_resumes_after_the_last_record(
     db: Database, tmp_path: Path, kind: str, ending: str
 ) -> None:
     many = [{"account": "a", "n": number} for number in range(20_000)]
@@ -98,7 +100,9 @@ def test_compressed_files_are_read_and_go_on_after_the_last_record(
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_a_damaged_file_is_read_up_to_there_and_stalls_no_other(db: Database, tmp_path: Path, ending: str) -> None:
+def test_a_damaged_file_is_read_up_to_the_damage_and_blocks_no_other_file(
+    db: Database, tmp_path: Path, ending: str
+) -> None:
     folder = tmp_path / "drop"
     folder.mkdir()
     rows = b"".join(b'{"account": "a", "n": %d, "x": "%s"}\n' % (n, str(hash(str(n))).encode()) for n in range(30_000))
@@ -121,7 +125,7 @@ def test_a_damaged_file_is_read_up_to_there_and_stalls_no_other(db: Database, tm
     assert third.note is None
 
 
-def test_endings_are_read_in_any_case_and_tabs_separate_too(db: Database, tmp_path: Path) -> None:
+def test_file_extensions_are_case_insensitive_and_tsv_is_supported(db: Database, tmp_path: Path) -> None:
     write(tmp_path / "1.JSONL", ROWS)
     (tmp_path / "2.tsv").write_text("account\tn\nc,d\t7\n")
     (tmp_path / "3.json").write_bytes(b"\xef\xbb\xbf" + json.dumps({"account": "e", "n": 8}).encode())
@@ -129,7 +133,7 @@ def test_endings_are_read_in_any_case_and_tabs_separate_too(db: Database, tmp_pa
     assert sent(db)[3:] == [("c,d", 7), ("e", 8)]
 
 
-def test_rows_that_are_no_objects_are_rejected(db: Database, tmp_path: Path) -> None:
+def test_csv_rows_with_wrong_columns_or_encoding_are_rejected(db: Database, tmp_path: Path) -> None:
     folder = tmp_path / "drop"
     folder.mkdir()
     rows = ["account,n", "a,1", "a,2,too,many", "a", "\udcff,3", "a,4"]
@@ -141,7 +145,7 @@ def test_rows_that_are_no_objects_are_rejected(db: Database, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "csv"])
-def test_a_record_of_any_length_is_rejected(
+def test_an_oversized_or_deeply_nested_record_is_rejected(
     db: Database, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_limits, "FOLDER_RECORD_BYTES", 12_000_000)
@@ -161,7 +165,7 @@ def test_a_record_of_any_length_is_rejected(
     assert "at most 1,048,576" in rejected[0].reason
 
 
-def test_a_file_that_is_removed_before_it_is_read_is_not_refused(tmp_path: Path) -> None:
+def test_a_removed_file_can_be_read_after_it_returns(tmp_path: Path) -> None:
     write(tmp_path / "1.jsonl", ROWS)
     source = FolderSource(tmp_path)
     (tmp_path / "1.jsonl").rename(tmp_path / "later")
@@ -174,7 +178,9 @@ def test_a_file_that_is_removed_before_it_is_read_is_not_refused(tmp_path: Path)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "tsv.zst"])
-def test_a_csv_file_with_repeated_names_is_refused_alone(db: Database, tmp_path: Path, ending: str) -> None:
+def test_a_csv_file_with_repeated_column_names_is_the_only_refused_file(
+    db: Database, tmp_path: Path, ending: str
+) -> None:
     data = b"account,n,n,note\na,1,2,x\n".replace(b",", b"\t" if ending.startswith("tsv") else b",")
     (tmp_path / f"1.{ending}").write_bytes(packed(data, ending.partition(".")[2]))
     write(tmp_path / "2.jsonl", ROWS)
@@ -184,13 +190,13 @@ def test_a_csv_file_with_repeated_names_is_refused_alone(db: Database, tmp_path:
     assert "kept: 'n'; repair it" in note
 
 
-def test_columns_of_csv_without_a_name_are_named_by_their_place() -> None:
+def test_unnamed_csv_columns_are_named_by_position() -> None:
     data = b"account,n,,\na,1,x,\n"
     [row] = rows_of("1.csv", io.BytesIO(data), len(data))
     assert json.loads(row) == {"account": "a", "n": "1", "_c2": "x", "_c3": ""}
 
 
-def test_a_record_behind_blanks_beyond_the_bound_is_rejected_and_not_passed_over(
+def test_a_record_after_too_many_blanks_is_rejected_and_not_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(source_limits, "FOLDER_RECORD_BYTES", 100)
@@ -200,7 +206,7 @@ def test_a_record_behind_blanks_beyond_the_bound_is_rejected_and_not_passed_over
 
 @pytest.mark.parametrize("ending", ["jsonl.gz", "jsonl.zst", "csv.gz", "csv.zst"])
 @pytest.mark.parametrize("filler", [b"\n", b" ", b"x"])
-def test_a_compressed_file_of_little_but_blanks_is_refused_alone(
+def test_a_compressed_file_of_mostly_blank_bytes_is_the_only_refused_file(
     db: Database, tmp_path: Path, ending: str, filler: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_limits, "FOLDER_RECORD_BYTES", 10_000)
@@ -214,7 +220,7 @@ def test_a_compressed_file_of_little_but_blanks_is_refused_alone(
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
-def test_a_plain_file_may_have_as_many_blank_lines_as_it_likes(
+def test_a_plain_file_may_contain_any_number_of_blank_lines(
     db: Database, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_limits, "FOLDER_SKIPPED_BYTES", 1_000)
@@ -226,7 +232,7 @@ def test_a_plain_file_may_have_as_many_blank_lines_as_it_likes(
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_blank_lines_between_records_are_counted_anew(
+def test_the_blank_line_limit_is_counted_anew_after_each_record(
     db: Database, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_limits, "FOLDER_SKIPPED_BYTES", 1_000)

@@ -85,7 +85,7 @@ def same_inode(path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize("replace", [in_place, renamed_over, same_inode])
 @pytest.mark.parametrize("numbers", [[11, 12, 13], [11], range(11, 20)])
-def test_a_new_file_under_an_old_name_is_read_from_its_start(
+def test_a_replaced_file_is_read_from_its_start(
     db: Database, drop: Path, replace: Callable[[Path, bytes], None], numbers: Iterable[int]
 ) -> None:
     put(drop / "1.jsonl", [1, 2, 3])
@@ -97,7 +97,7 @@ def test_a_new_file_under_an_old_name_is_read_from_its_start(
     assert caught_up(db, drop) == 0
 
 
-def test_the_same_content_by_another_inode_is_nothing_new(db: Database, drop: Path) -> None:
+def test_a_file_with_a_new_inode_and_the_same_content_is_not_read_again(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", [1, 2, 3])
     assert caught_up(db, drop) == 3
     (drop / "keep").write_bytes(b"")
@@ -107,7 +107,7 @@ def test_the_same_content_by_another_inode_is_nothing_new(db: Database, drop: Pa
     assert partition(db, "1.jsonl").note is None
 
 
-def test_a_renamed_file_goes_on_where_it_was(db: Database, drop: Path) -> None:
+def test_reading_a_renamed_file_resumes_at_its_position(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", [1, 2, 3])
     put(drop / "2.jsonl", range(4, 9))
     db.queue("payments").configure(max_depth=5)
@@ -121,7 +121,7 @@ def test_a_renamed_file_goes_on_where_it_was(db: Database, drop: Path) -> None:
     assert [each.name for each in SourceControl(db, "files").partitions()] == ["moved 1.jsonl", "moved 2.jsonl"]
 
 
-def test_files_that_are_appended_to_and_rotated_while_it_runs(db: Database, drop: Path) -> None:
+def test_files_appended_to_and_rotated_during_a_run_are_read_once(db: Database, drop: Path) -> None:
     log, numbers = drop / "0.jsonl", count()
     put(log, [next(numbers)])
     with ingest(db, drop, lease_s=0.3):
@@ -142,7 +142,7 @@ def test_files_that_are_appended_to_and_rotated_while_it_runs(db: Database, drop
     assert caught_up(db, drop) == 0
 
 
-def test_files_that_are_rotated_again_and_again_while_it_runs(db: Database, drop: Path) -> None:
+def test_files_rotated_repeatedly_during_a_run_are_read_once(db: Database, drop: Path) -> None:
     with ingest(db, drop, lease_s=0.1):
         for number in range(12):
             for name in (2, 1, 0):
@@ -153,7 +153,7 @@ def test_files_that_are_rotated_again_and_again_while_it_runs(db: Database, drop
     assert sent(db) == list(range(12))
 
 
-def test_a_line_that_was_cut_is_refused_and_a_seek_goes_on(db: Database, drop: Path) -> None:
+def test_a_truncated_line_is_refused_and_reading_continues_after_a_seek(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", [1, 2])
     with (drop / "1.jsonl").open("ab") as file:
         file.write(lines([3])[:-4])
@@ -169,7 +169,9 @@ def test_a_line_that_was_cut_is_refused_and_a_seek_goes_on(db: Database, drop: P
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\n" + lines([3])])
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_line_that_is_ended_later_is_the_same_line(db: Database, drop: Path, end: bytes, count: int) -> None:
+def test_a_json_line_that_gets_its_line_ending_later_is_not_read_again(
+    db: Database, drop: Path, end: bytes, count: int
+) -> None:
     (drop / "1.jsonl").write_bytes(lines([1, 2]).rstrip())
     db.queue("payments").configure(max_depth=count)
     with ingest(db, drop):
@@ -186,7 +188,7 @@ def test_a_line_that_is_ended_later_is_the_same_line(db: Database, drop: Path, e
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_a_row_of_csv_that_is_ended_later_is_the_same_row(db: Database, drop: Path, end: bytes) -> None:
+def test_a_csv_row_that_gets_its_line_ending_later_is_not_read_again(db: Database, drop: Path, end: bytes) -> None:
     (drop / "1.csv").write_bytes(b"account,n\na,1")
     assert caught_up(db, drop) == 1
     with (drop / "1.csv").open("ab") as file:
@@ -200,7 +202,7 @@ def test_a_row_of_csv_that_is_ended_later_is_the_same_row(db: Database, drop: Pa
 
 
 @pytest.mark.parametrize("name", ["1.csv", "1.jsonl.gz"])
-def test_only_plain_lines_of_json_may_grow(db: Database, drop: Path, name: str) -> None:
+def test_appending_to_a_csv_or_compressed_file_is_refused(db: Database, drop: Path, name: str) -> None:
     import gzip
 
     data = b"account,n\na,1\n" if name.endswith("csv") else gzip.compress(lines([1]))
@@ -213,7 +215,7 @@ def test_only_plain_lines_of_json_may_grow(db: Database, drop: Path, name: str) 
 
 
 @pytest.mark.parametrize("replace", [in_place, renamed_over])
-def test_a_file_that_is_replaced_before_its_end_is_refused(
+def test_a_file_replaced_before_its_end_was_read_is_refused(
     db: Database, drop: Path, replace: Callable[[Path, bytes], None]
 ) -> None:
     put(drop / "1.jsonl", range(1, 9))
@@ -230,7 +232,7 @@ def test_a_file_that_is_replaced_before_its_end_is_refused(
     assert caught_up(db, drop) == 2
 
 
-def test_a_file_that_is_replaced_by_one_that_was_read_is_refused_before_its_end(db: Database, drop: Path) -> None:
+def test_a_half_read_file_replaced_by_an_already_read_file_is_refused(db: Database, drop: Path) -> None:
     put(drop / "y.jsonl", [100])
     assert caught_up(db, drop) == 1
     put(drop / "x.jsonl", range(1, 9))
@@ -243,7 +245,7 @@ def test_a_file_that_is_replaced_by_one_that_was_read_is_refused_before_its_end(
     assert "is a different file" in (partition(db, "x.jsonl").note or "")
 
 
-def test_a_file_that_is_replaced_after_it_was_claimed_is_refused(db: Database, drop: Path) -> None:
+def test_a_file_replaced_after_it_was_claimed_is_refused(db: Database, drop: Path) -> None:
     put(drop / "x.jsonl", [1, 2])
     db.queue("payments").send({"n": 0})
     db.queue("payments").configure(max_depth=1)
@@ -255,7 +257,9 @@ def test_a_file_that_is_replaced_after_it_was_claimed_is_refused(db: Database, d
     assert "is a different file" in (partition(db, "x.jsonl").note or "")
 
 
-def test_a_link_to_a_file_is_no_second_file(db: Database, drop: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_link_to_a_file_is_not_read_as_a_second_file(
+    db: Database, drop: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     put(drop / "1.jsonl", [1, 2])
     with ingest(db, drop, lease_s=0.3):
         until(lambda: SourceControl(db, "files").partitions() and partition(db, "1.jsonl").is_finished)
@@ -273,7 +277,7 @@ def test_a_link_to_a_file_is_no_second_file(db: Database, drop: Path, caplog: py
     assert "is not read: it is a link to the same file as 0.jsonl" in caplog.text
 
 
-def test_a_file_that_was_sought_and_is_renamed_goes_on_there(db: Database, drop: Path) -> None:
+def test_a_file_renamed_after_a_seek_is_read_from_the_seek_position(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", range(1, 9))
     assert caught_up(db, drop) == 8
     SourceControl(db, "files").seek(7, "1.jsonl")
@@ -281,7 +285,7 @@ def test_a_file_that_was_sought_and_is_renamed_goes_on_there(db: Database, drop:
     assert caught_up(db, drop) == 1
 
 
-def test_what_was_read_under_a_name_is_not_forgotten_when_another_file_has_it(db: Database, drop: Path) -> None:
+def test_a_read_file_is_remembered_when_another_file_takes_its_name(db: Database, drop: Path) -> None:
     put(drop / "0.jsonl", [1, 2])
     put(drop / "1.jsonl", [3])
     assert caught_up(db, drop) == 3
@@ -297,7 +301,7 @@ def test_what_was_read_under_a_name_is_not_forgotten_when_another_file_has_it(db
     assert sent(db) == [1, 2, 3, 4, 5] or sent(db) == [1, 2, 3, 5, 4]
 
 
-def test_a_new_file_with_the_inode_and_the_content_of_one_that_was_removed_is_read(db: Database, drop: Path) -> None:
+def test_a_new_file_with_the_inode_and_content_of_a_removed_file_is_read(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", [1])
     assert caught_up(db, drop) == 1
     (drop / "1.jsonl").rename(drop / "2.jsonl")
@@ -305,7 +309,7 @@ def test_a_new_file_with_the_inode_and_the_content_of_one_that_was_removed_is_re
     assert caught_up(db, drop) == 1
 
 
-def test_an_empty_file_that_was_sought_is_read_on(db: Database, drop: Path) -> None:
+def test_an_empty_file_is_read_further_after_a_seek(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", [])
     put(drop / "2.jsonl", [1])
     assert caught_up(db, drop) == 1
@@ -316,7 +320,7 @@ def test_an_empty_file_that_was_sought_is_read_on(db: Database, drop: Path) -> N
     assert caught_up(db, drop) == 1
 
 
-def test_whatever_a_library_raises_is_of_one_file(db: Database, drop: Path) -> None:
+def test_a_library_error_in_a_file_blocks_no_other_file(db: Database, drop: Path) -> None:
     times = pa.table({"at": pa.array([2**60], pa.timestamp("ms"))})  # beyond the years of Python
     parquet.write_table(times, drop / "1.parquet")
     put(drop / "2.jsonl", [1])
@@ -324,7 +328,7 @@ def test_whatever_a_library_raises_is_of_one_file(db: Database, drop: Path) -> N
     assert "1.parquet cannot be read further" in (partition(db, "1.parquet").note or "")
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(db: Database, drop: Path) -> None:
+def test_a_file_replaced_during_reading_is_read_to_its_end(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", range(5000))
     source = FolderSource(drop)
     source.partitions()
@@ -340,7 +344,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(db: Databas
     assert source.is_finished("1.jsonl")
 
 
-def test_a_file_that_is_overwritten_while_it_is_read_is_refused(db: Database, drop: Path) -> None:
+def test_a_file_overwritten_during_reading_is_refused(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", range(5000))
     put(drop / "2.jsonl", [1])
     source = FolderSource(drop)
@@ -355,7 +359,7 @@ def test_a_file_that_is_overwritten_while_it_is_read_is_refused(db: Database, dr
     assert caught.value.partition == "1.jsonl"
 
 
-def test_records_that_are_appended_while_it_is_read_come_with_the_next_look(db: Database, drop: Path) -> None:
+def test_records_appended_during_reading_are_found_by_the_next_scan(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", [1, 2])
     source = FolderSource(drop)
     source.partitions()
@@ -373,7 +377,7 @@ def test_records_that_are_appended_while_it_is_read_come_with_the_next_look(db: 
     assert source.compare(known, {})["1.jsonl"].change == "more"
 
 
-def test_a_file_that_cannot_be_read_now_stalls_no_other(
+def test_a_temporarily_unreadable_file_blocks_no_other_file(
     db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(drop / "1.jsonl", [1])
@@ -392,7 +396,7 @@ def test_a_file_that_cannot_be_read_now_stalls_no_other(
     assert caught_up(db, drop) == 1
 
 
-def test_a_disk_that_fails_within_a_file_stalls_no_other(
+def test_a_disk_error_within_a_file_blocks_no_other_file(
     db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(drop / "1.jsonl", [1])
@@ -409,7 +413,7 @@ def test_a_disk_that_fails_within_a_file_stalls_no_other(
         until(lambda: sent(db) == [2, 1])
 
 
-def test_many_files_are_read_with_few_open_and_then_cost_nothing(
+def test_many_files_are_read_with_few_open_handles_and_not_opened_again(
     db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []
@@ -433,7 +437,7 @@ def test_many_files_are_read_with_few_open_and_then_cost_nothing(
 
 
 @pytest.mark.parametrize("position", [-1, "abc", 1.5, True, 99])
-def test_a_position_that_no_file_has_is_refused(db: Database, drop: Path, position: object) -> None:
+def test_an_impossible_stored_position_is_refused(db: Database, drop: Path, position: object) -> None:
     put(drop / "1.jsonl", [1, 2])
     assert caught_up(db, drop) == 2
     control = SourceControl(db, "files")
@@ -496,7 +500,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_changes_that_the_contract_allows_give_each_record_once(db: Database, drop: Path, seed: int) -> None:
+def test_random_permitted_file_changes_give_each_record_once(db: Database, drop: Path, seed: int) -> None:
     writer, drawn = Writer(drop, seed), random.Random(seed)
 
     def finished() -> set[str]:

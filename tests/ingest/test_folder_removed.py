@@ -39,7 +39,7 @@ def refused(db: Database) -> int:
     return db.writer.run(Read("", read))
 
 
-def test_a_file_that_is_removed_when_half_read_is_told(db: Database, drop: Path) -> None:
+def test_a_file_removed_when_half_read_is_reported_as_missing(db: Database, drop: Path) -> None:
     half_read(db, drop)
     (drop / "1.jsonl").unlink()
     assert caught_up(db, drop) == 0
@@ -52,7 +52,9 @@ def test_a_file_that_is_removed_when_half_read_is_told(db: Database, drop: Path)
 
 @pytest.mark.parametrize("name", ["1.jsonl", "0.jsonl"])
 @pytest.mark.parametrize("another_inode", [False, True])
-def test_a_file_that_comes_back_goes_on_where_it_was(db: Database, drop: Path, name: str, another_inode: bool) -> None:
+def test_reading_a_returned_file_resumes_at_its_position(
+    db: Database, drop: Path, name: str, another_inode: bool
+) -> None:
     half_read(db, drop)
     (drop / "1.jsonl").rename(drop / "away")
     assert caught_up(db, drop) == 0
@@ -69,7 +71,7 @@ def test_a_file_that_comes_back_goes_on_where_it_was(db: Database, drop: Path, n
     assert sent(db) == list(range(1, 9))
 
 
-def test_another_file_under_the_name_of_a_missing_one_is_refused(db: Database, drop: Path) -> None:
+def test_a_different_file_under_the_name_of_a_missing_file_is_refused(db: Database, drop: Path) -> None:
     half_read(db, drop)
     (drop / "1.jsonl").unlink()
     assert caught_up(db, drop) == 0
@@ -79,7 +81,7 @@ def test_another_file_under_the_name_of_a_missing_one_is_refused(db: Database, d
     assert "is a different file" in (partition(db, "1.jsonl").note or "")
 
 
-def test_a_seek_ends_the_notice_of_a_missing_file(db: Database, drop: Path) -> None:
+def test_a_seek_clears_the_note_of_a_missing_file(db: Database, drop: Path) -> None:
     half_read(db, drop)
     (drop / "1.jsonl").rename(drop / "away")
     assert caught_up(db, drop) == 0
@@ -91,7 +93,7 @@ def test_a_seek_ends_the_notice_of_a_missing_file(db: Database, drop: Path) -> N
     assert caught_up(db, drop) == 5
 
 
-def test_a_file_that_cannot_be_read_now_is_not_missing(
+def test_a_temporarily_unreadable_file_is_not_reported_as_missing(
     db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half_read(db, drop)
@@ -102,7 +104,7 @@ def test_a_file_that_cannot_be_read_now_is_not_missing(
     assert partition(db, "1.jsonl").note is None
 
 
-def test_a_missing_file_is_in_the_metrics(db: Database, drop: Path) -> None:
+def test_a_missing_file_is_counted_in_the_metrics(db: Database, drop: Path) -> None:
     half_read(db, drop)
     (drop / "1.jsonl").unlink()
     with ingest(db, drop, lease_s=0.3):
@@ -110,7 +112,7 @@ def test_a_missing_file_is_in_the_metrics(db: Database, drop: Path) -> None:
         until(lambda: refused(db) == 1)
 
 
-def test_files_that_are_removed_are_forgotten_with_their_counts(
+def test_removed_files_are_forgotten_and_their_counts_are_summed(
     db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_limits, "PARTITION_REMEMBERED_S", 0)
@@ -135,7 +137,9 @@ def test_files_that_are_removed_are_forgotten_with_their_counts(
     (drop / "2.jsonl").unlink()
 
 
-def test_what_had_a_name_before_is_forgotten_too(db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_files_of_the_same_name_are_forgotten(
+    db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(source_limits, "PARTITION_REMEMBERED_S", 0)
     for number in range(1, 6):
         put(drop / "1.jsonl", [number])
@@ -147,7 +151,7 @@ def test_what_had_a_name_before_is_forgotten_too(db: Database, drop: Path, monke
 
 @pytest.mark.parametrize("comes_back", [Path.rename, lambda path, to: to.write_bytes(path.read_bytes())])
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_file_that_comes_back_in_time_is_known(
+def test_a_file_that_returns_within_the_retention_is_not_read_again(
     db: Database,
     db_clock: RunningClock,
     drop: Path,
@@ -166,7 +170,7 @@ def test_a_file_that_comes_back_in_time_is_known(
     assert caught_up(db, drop) == (2 if is_late else 0)
 
 
-def test_a_file_that_came_back_is_remembered_as_long_again(db: Database, db_clock: RunningClock, drop: Path) -> None:
+def test_the_return_of_a_file_restarts_its_retention(db: Database, db_clock: RunningClock, drop: Path) -> None:
     put(drop / "1.jsonl", [1, 2])
     assert caught_up(db, drop) == 2
     for number in (3, 4, 5):
@@ -179,7 +183,9 @@ def test_a_file_that_came_back_is_remembered_as_long_again(db: Database, db_cloc
         assert caught_up(db, drop) == 0
 
 
-def test_a_look_forgets_a_bounded_number(db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_scan_forgets_a_bounded_number_of_removed_files(
+    db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(source_limits, "PARTITION_REMEMBERED_S", 0)
     monkeypatch.setattr(source_limits, "PARTITIONS_FORGOTTEN", 3)
     for number in range(10):
@@ -197,9 +203,7 @@ def test_a_look_forgets_a_bounded_number(db: Database, drop: Path, monkeypatch: 
     assert counts[-1] == 11, "ten that are there, and the sum of the others"
 
 
-def test_a_seek_of_a_removed_file_is_remembered_as_long_as_the_file(
-    db: Database, db_clock: RunningClock, drop: Path
-) -> None:
+def test_a_seek_of_a_removed_file_restarts_its_retention(db: Database, db_clock: RunningClock, drop: Path) -> None:
     put(drop / "1.jsonl", range(1, 6))
     assert caught_up(db, drop) == 5
     (drop / "1.jsonl").rename(drop / "away")
@@ -216,7 +220,7 @@ def test_a_seek_of_a_removed_file_is_remembered_as_long_as_the_file(
     assert sent(db) == [1, 2, 3, 4, 5, 9, 4, 5]
 
 
-def test_a_copy_with_the_inode_of_an_empty_file_is_known(db: Database, drop: Path) -> None:
+def test_a_copy_with_the_inode_of_a_removed_empty_file_is_not_read_again(db: Database, drop: Path) -> None:
     put(drop / "1.jsonl", [1, 2])
     put(drop / "2.jsonl", [])
     assert caught_up(db, drop) == 2

@@ -39,7 +39,7 @@ def sent(db: Database) -> list[tuple[str | None, int | None]]:
     return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
 
 
-def test_records_become_messages_with_what_the_mapping_says(db: Database) -> None:
+def test_records_become_messages_with_the_mapped_group_revision_and_id(db: Database) -> None:
     source = Scripted(Log(p=[body(1), body(2, "b")]))
     assert ingest(db, source).run(until="caught up") == (2, 0, 0, 0)
     one, two = db.queue("payments").peek()
@@ -52,7 +52,7 @@ def test_records_become_messages_with_what_the_mapping_says(db: Database) -> Non
     assert (partition.position, partition.received, partition.owner) == ("2", 2, None)
 
 
-def test_parts_of_a_record_become_attributes_of_its_message(db: Database) -> None:
+def test_record_fields_become_message_attributes_within_the_size_limit(db: Database) -> None:
     paths = {"from": "headers.h", "at": "time", "account": "body.account", "none": "headers.none"}
     large = json.dumps({"account": "x" * (limits.BODY_BYTES - 30), "n": 2}).encode()
     source = Scripted(Log(p=[body(1), large]))
@@ -67,7 +67,7 @@ def test_parts_of_a_record_become_attributes_of_its_message(db: Database) -> Non
         MessageMapping(attributes={"account": "body.account"}, format="text")
 
 
-def test_a_restart_goes_on_where_the_last_commit_was(db: Database) -> None:
+def test_a_restarted_source_continues_after_the_last_commit(db: Database) -> None:
     log = Log(p=[body(1), body(2)])
     ingest(db, Scripted(log)).run(until="caught up")
     log.partitions["p"] += [body(3)]
@@ -76,7 +76,7 @@ def test_a_restart_goes_on_where_the_last_commit_was(db: Database) -> None:
     assert sorted(sent(db)) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 
-def test_what_cannot_be_mapped_is_kept_with_its_bytes_and_stalls_nothing(db: Database) -> None:
+def test_an_unmappable_record_is_rejected_with_its_bytes_and_blocks_nothing(db: Database) -> None:
     poison = [b"\xff\xfe", b'{"n": 1}', b'{"account": "a", "n": "x"}', None, b"[" * 100_000, b'"' + b"x" * 2**21 + b'"']
     source = Scripted(Log(p=[body(1), *poison, body(2)]))
     assert ingest(db, source).run(until="caught up") == (2, len(poison), 0, 0)
@@ -95,13 +95,13 @@ def test_what_cannot_be_mapped_is_kept_with_its_bytes_and_stalls_nothing(db: Dat
     assert (partition.received, partition.rejected, partition.position) == (2, len(poison), "8")
 
 
-def test_tombstones_are_passed_over_where_the_mapping_says_so(db: Database) -> None:
+def test_tombstones_are_skipped_with_ignore_empty(db: Database) -> None:
     mapping = MessageMapping(group="key", ignore_empty=True)
     assert ingest(db, Scripted(Log(p=[None, b"1", None])), mapping).run(until="caught up") == (1, 0, 2, 0)
     assert SourceControl(db, "bank").partitions()[0].position == "3"
 
 
-def test_a_source_that_fails_is_opened_again_where_the_last_commit_was(db: Database) -> None:
+def test_a_failed_source_is_reopened_after_the_last_commit(db: Database) -> None:
     source = Scripted(Log(p=[body(number) for number in range(1, 8)]))
 
     def fail() -> None:
@@ -112,7 +112,9 @@ def test_a_source_that_fails_is_opened_again_where_the_last_commit_was(db: Datab
     assert sent(db) == [("a", number) for number in range(1, 8)]
 
 
-def test_a_source_that_is_down_at_the_start_is_waited_for(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_unavailable_at_the_start_is_retried_with_a_visible_error(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = Scripted(Log(p=[body(1)]))
 
     def refuse() -> None:
@@ -129,7 +131,7 @@ def test_a_source_that_is_down_at_the_start_is_waited_for(db: Database, monkeypa
             until(lambda: not working.trouble)
 
 
-def test_a_source_that_can_never_work_ends_with_its_reason(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setup_error_of_a_source_ends_the_run(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise SetupError("Kafka needs confluent-kafka")
 
@@ -138,7 +140,9 @@ def test_a_source_that_can_never_work_ends_with_its_reason(db: Database, monkeyp
         ingest(db, Scripted(Log(p=[]))).__enter__()
 
 
-def test_a_batch_that_did_not_commit_is_read_again(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_with_a_failed_commit_is_read_again_and_sent_once(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = Scripted(Log(p=[body(1), body(2)]))
     commit, failures = Ingest._commit, [RuntimeError("the database went away")]
 
@@ -154,7 +158,7 @@ def test_a_batch_that_did_not_commit_is_read_again(db: Database, monkeypatch: py
     assert SourceControl(db, "bank").partitions()[0].received == 2
 
 
-def test_instances_share_partitions_and_take_over(db: Database) -> None:
+def test_instances_share_the_partitions_and_take_over_those_of_a_stopped_one(db: Database) -> None:
     log = Log(**{f"p{number}": [] for number in range(6)})
     first, second = Scripted(log), Scripted(log)
     one = ingest(db, first, instance="one", lease_s=0.6)
@@ -169,7 +173,7 @@ def test_instances_share_partitions_and_take_over(db: Database) -> None:
         until(lambda: len(sent(db)) == 6)
 
 
-def test_an_instance_that_hangs_writes_nothing_when_it_wakes_up(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_with_an_expired_lease_writes_nothing(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_limits, "INGEST_CALL_S", 0.0)
     log = Log(p=[body(1), body(2)])
     asleep, awake = threading.Event(), threading.Event()
@@ -213,7 +217,7 @@ def test_a_call_that_takes_longer_than_the_lease_keeps_its_partition(
 
 
 @pytest.mark.parametrize("call", ["is_finished", "lag", "close", "shutdown"])
-def test_leases_end_with_the_run_whatever_the_source_does_then(
+def test_leases_are_released_at_the_end_of_a_run_even_if_the_source_fails(
     db: Database, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     source = Scripted(Log(p=[body(1)]))
@@ -229,7 +233,7 @@ def test_leases_end_with_the_run_whatever_the_source_does_then(
     assert not [each.name for each in threading.enumerate() if each.name == "inturn-leases-bank"]
 
 
-def test_whatever_a_decoder_refuses_of_a_record_rejects_that_record_alone(db: Database) -> None:
+def test_a_decoder_error_rejects_only_its_record(db: Database) -> None:
     def decode(record: SourceRecord) -> SourceRecord:
         if record.position == 2:
             raise InputError("the schema does not fit\0")
@@ -240,7 +244,7 @@ def test_whatever_a_decoder_refuses_of_a_record_rejects_that_record_alone(db: Da
     assert [each.reason for each in SourceControl(db, "bank").rejected()] == ["the schema does not fit\\0"]
 
 
-def test_pause_resume_and_seek_from_elsewhere(db: Database) -> None:
+def test_pause_resume_and_seek_apply_to_a_running_source(db: Database) -> None:
     log, control = Log(p=[body(1)], q=[]), SourceControl(db, "bank")
     source = Scripted(log)
     with ingest(db, source, lease_s=0.3):
@@ -264,7 +268,7 @@ def test_a_source_that_has_only_rejected_records_cannot_be_paused(db: Database) 
         SourceControl(db, "bank").pause()
 
 
-def test_a_partition_that_was_made_again_is_refused_until_somebody_says_where_to_go_on(db: Database) -> None:
+def test_a_recreated_partition_is_refused_until_a_seek(db: Database) -> None:
     log, control = Log(p=[body(1)]), SourceControl(db, "bank")
     log.incarnation = "first"
     ingest(db, Scripted(log)).run(until="caught up")
@@ -276,7 +280,7 @@ def test_a_partition_that_was_made_again_is_refused_until_somebody_says_where_to
     assert control.partitions()[0].incarnation == "second"
 
 
-def test_a_partition_that_was_made_again_before_anything_was_read_is_read_from_its_start(db: Database) -> None:
+def test_a_partition_recreated_before_any_read_is_read_from_its_start(db: Database) -> None:
     log, control = Log(p=[]), SourceControl(db, "bank")
     log.incarnation = "first"
     with ingest(db, Scripted(log), lease_s=0.3):
@@ -289,7 +293,7 @@ def test_a_partition_that_was_made_again_before_anything_was_read_is_read_from_i
     assert control.partitions()[0].note is None
 
 
-def test_a_position_that_is_gone_is_a_named_gap(db: Database) -> None:
+def test_an_expired_position_is_reported_until_a_seek(db: Database) -> None:
     log, control = Log(p=[body(1), body(2), body(3)]), SourceControl(db, "bank")
     ingest(db, Scripted(Log(p=[body(1)]))).run(until="caught up")
     log.gone_before = 2
@@ -300,7 +304,7 @@ def test_a_position_that_is_gone_is_a_named_gap(db: Database) -> None:
     assert sent(db) == [("a", 1), ("a", 3)]
 
 
-def test_a_full_queue_holds_the_source_back_and_loses_nothing(db: Database) -> None:
+def test_a_full_queue_delays_the_source_without_loss(db: Database) -> None:
     source, payments = Scripted(Log(p=[body(number) for number in range(1, 9)])), db.queue("payments")
     payments.configure(max_depth=3)
     with ingest(db, source, lease_s=0.3):
@@ -316,7 +320,7 @@ def test_a_full_queue_holds_the_source_back_and_loses_nothing(db: Database) -> N
         until(lambda: payments.depth().messages == 3)  # and it stops, though nobody takes them
 
 
-def test_a_full_queue_takes_what_fits(db: Database) -> None:
+def test_a_full_queue_accepts_the_part_of_a_batch_that_fits(db: Database) -> None:
     log, payments = (
         Log(p=[body(1), b"no JSON", body(2)], q=[body(number, "b") for number in range(1, 9)]),
         db.queue("payments"),
@@ -330,7 +334,7 @@ def test_a_full_queue_takes_what_fits(db: Database) -> None:
     assert (q.position, q.received) == ("3", 3)
 
 
-def test_a_partition_that_is_moved_while_the_queue_is_full_is_not_sent_twice(db: Database) -> None:
+def test_a_seek_during_a_full_queue_sends_no_record_twice(db: Database) -> None:
     log, payments, control = (
         Log(p=[body(number) for number in range(1, 9)]),
         db.queue("payments"),
@@ -345,7 +349,7 @@ def test_a_partition_that_is_moved_while_the_queue_is_full_is_not_sent_twice(db:
     assert [number for _, number in sent(db)] == [1, 2, 3, 4, 7, 8]
 
 
-def test_a_queue_that_is_deleted_ends_it(db: Database) -> None:
+def test_a_deleted_queue_ends_the_source(db: Database) -> None:
     source = Scripted(Log(p=[body(1)]))
     working = ingest(db, source)
     db.queue("payments").delete()
@@ -354,7 +358,7 @@ def test_a_queue_that_is_deleted_ends_it(db: Database) -> None:
     assert source.is_shut
 
 
-def test_what_is_not_valid_is_refused(db: Database) -> None:
+def test_invalid_mapping_and_batch_settings_are_refused(db: Database) -> None:
     with pytest.raises(InputError, match=r"group is 'account'; .* begins with key, headers, body"):
         MessageMapping(group="account")
     with pytest.raises(InputError, match=r"needs format='json', not 'text'"):
@@ -364,7 +368,7 @@ def test_what_is_not_valid_is_refused(db: Database) -> None:
 
 
 @pytest.mark.parametrize("lease_s", [float("nan"), float("inf"), 1e300, -1.0, 0, "10", 1e-9, 0.099, True])
-def test_a_lease_that_cannot_be_kept_is_refused(db: Database, lease_s: object) -> None:
+def test_an_invalid_lease_duration_is_refused(db: Database, lease_s: object) -> None:
     text = f"lease_s is {lease_s!r}; expected a number of seconds from 0.1 to 86,400"
     with pytest.raises(InputError, match=re.escape(text)):
         ingest(db, Scripted(Log()), lease_s=lease_s)
@@ -378,7 +382,9 @@ def test_a_lease_that_cannot_be_kept_is_refused(db: Database, lease_s: object) -
         ({"a": [1.5, b"x", dt.datetime(2026, 3, 1, tzinfo=dt.UTC)]}, '{"a":[1.5,"eA==","2026-03-01T00:00:00Z"]}'),
     ],
 )
-def test_a_header_that_is_neither_text_nor_bytes_is_json(db: Database, value: object, text: str | None) -> None:
+def test_a_header_that_is_neither_text_nor_bytes_is_stored_as_json(
+    db: Database, value: object, text: str | None
+) -> None:
     """Also in a rejected record, and for a mapping that reads all headers at once."""
     source = Scripted(Log(p=[body(1), b"{"]))
     source.headers = {"h": value}
@@ -392,7 +398,7 @@ def test_a_header_that_is_neither_text_nor_bytes_is_json(db: Database, value: ob
     assert restore(kept).headers == ({} if text is None else {"h": text})
 
 
-def test_a_header_that_no_json_holds_rejects_what_reads_it(db: Database) -> None:
+def test_a_header_without_a_json_form_rejects_only_records_whose_mapping_reads_it(db: Database) -> None:
     source = Scripted(Log(p=[body(1)]))
     source.headers = {"h": object()}
     unread = ingest(db, source)
@@ -404,7 +410,7 @@ def test_a_header_that_no_json_holds_rejects_what_reads_it(db: Database) -> None
     assert reads.intake.name == "reads"
 
 
-def test_a_lasting_error_ends_a_run_that_is_only_to_catch_up(
+def test_a_persistent_error_ends_a_run_until_caught_up(
     db: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as of a registry that refuses the credentials: it is asked only once a record is there."""
@@ -423,7 +429,7 @@ def test_a_lasting_error_ends_a_run_that_is_only_to_catch_up(
     assert "HTTP 401" in host.trouble
 
 
-def test_errors_with_progress_between_them_are_waited_out(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_with_progress_between_them_are_retried(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_limits, "INGEST_PAUSE_MAX_S", 0.02)
     failures = {1: SourceError("for now"), 3: SourceError("for now")}
 
@@ -438,7 +444,7 @@ def test_errors_with_progress_between_them_are_waited_out(db: Database, monkeypa
     assert not failures
 
 
-def test_the_log_says_which_partitions_are_read(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_the_partitions_being_read(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "inturn.ingest")
     source = Scripted(Log(**{f"p{n}": [b"1"] for n in range(7)}))
     assert Ingest(source, db.queue("q"), MessageMapping(group=None), name="s").run(until="caught up").received == 7

@@ -51,7 +51,7 @@ def up(db: Database) -> float | None:
     return registry.get_sample_value("inturn_ingest_up", {"database": db.name, "source": "bank", "queue": "payments"})
 
 
-def test_a_source_that_waits_out_an_error_is_not_ready(db: Database, source: Scripted) -> None:
+def test_a_source_in_a_retry_pause_is_not_ready(db: Database, source: Scripted) -> None:
     host = ingest(db, source)
     assert not host.report.is_ready
     with host:
@@ -66,7 +66,7 @@ def test_a_source_that_waits_out_an_error_is_not_ready(db: Database, source: Scr
     assert (host.report.is_ready, host.trouble, up(db)) == (False, "", 0)
 
 
-def test_a_source_at_which_nothing_goes_on_is_not_ready(
+def test_a_source_without_progress_is_not_ready(
     db: Database, source: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ingest(db, source) as host:
@@ -82,7 +82,7 @@ def test_a_source_at_which_nothing_goes_on_is_not_ready(
         until(lambda: host.report.is_ready)
 
 
-def test_a_full_queue_is_told_at_once_and_is_in_the_way_after_a_minute(
+def test_a_full_queue_is_logged_at_once_and_reported_as_trouble_after_a_minute(
     db: Database, source: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     payments = db.queue("payments")
@@ -107,7 +107,7 @@ def test_a_full_queue_is_told_at_once_and_is_in_the_way_after_a_minute(
     assert caplog.text.count("queue 'payments' is full") == 1
 
 
-def test_a_queue_that_is_full_from_the_start_is_told_to_all(db: Database, source: Scripted) -> None:
+def test_a_queue_full_from_the_start_makes_the_source_not_ready(db: Database, source: Scripted) -> None:
     payments = db.queue("payments")
     payments.send(b"{}", group="b")
     payments.configure(max_depth=1)
@@ -121,7 +121,7 @@ def test_a_queue_that_is_full_from_the_start_is_told_to_all(db: Database, source
     assert host.trouble == ""
 
 
-def test_what_is_in_the_way_now_is_told_rather_than_what_was_before() -> None:
+def test_the_report_shows_the_current_trouble_instead_of_an_earlier_one() -> None:
     report = IngestReport("bank", "payments", "shop.db")
     report.note_started()
     report.note_retry(SourceError("it is down"), 1)
@@ -137,7 +137,7 @@ def test_what_is_in_the_way_now_is_told_rather_than_what_was_before() -> None:
     assert report.trouble == ""
 
 
-def test_one_of_two_instances_in_a_process_is_in_trouble(db: Database, source: Scripted) -> None:
+def test_health_is_measured_per_instance_in_one_process(db: Database, source: Scripted) -> None:
     with ingest(db, source) as first, ingest(db, Scripted(source.log)) as second:
         until(lambda: first.report.is_ready and second.report.is_ready)
         assert up(db) == 2

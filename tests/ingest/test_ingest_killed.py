@@ -20,7 +20,9 @@ POINTS = (*OF_A_TRANSACTION, "polled", "ingested")
 LIVES = 6
 
 
-def test_lives_that_end_at_every_point(address: str, tmp_path: Path, soak_seed: int, soak_times: int) -> None:
+def test_a_folder_source_killed_at_every_point_sends_each_record_once_in_order(
+    address: str, tmp_path: Path, soak_seed: int, soak_times: int
+) -> None:
     chance = random.Random(soak_seed)
     folder = tmp_path / "drop"
     folder.mkdir()

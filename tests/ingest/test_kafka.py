@@ -41,7 +41,7 @@ def sent(db: Database) -> list[tuple[str | None, int | None]]:
     return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
 
 
-def test_records_become_messages_and_offsets_are_kept(db: Database, servers: str, name: str) -> None:
+def test_kafka_records_become_messages_and_offsets_are_stored(db: Database, servers: str, name: str) -> None:
     source = KafkaSource(servers, name)
     produce(servers, name, numbers(1, 30), 0, key=b"a")
     produce(servers, name, numbers(1, 20), 1, key=b"b")
@@ -53,7 +53,7 @@ def test_records_become_messages_and_offsets_are_kept(db: Database, servers: str
     assert [(each.name, each.position) for each in SourceControl(db, "bank").partitions()] == [("0", "40"), ("1", "20")]
 
 
-def test_headers_time_and_place_can_be_mapped(db: Database, servers: str, name: str) -> None:
+def test_kafka_headers_time_and_position_can_be_mapped(db: Database, servers: str, name: str) -> None:
     mapping = MessageMapping(
         group="headers.account",
         revision="time",
@@ -70,7 +70,7 @@ def test_headers_time_and_place_can_be_mapped(db: Database, servers: str, name: 
     assert message.attributes == {"account": "a", "at": 1_700_000_000_123, "key": "k"}
 
 
-def test_poison_and_tombstones_stall_nothing(db: Database, servers: str, name: str) -> None:
+def test_poison_records_and_tombstones_are_rejected_and_block_nothing(db: Database, servers: str, name: str) -> None:
     poison = [None, b"", b"\xff", b"[", b'"' + b"x" * 2 * limits.BODY_BYTES + b'"']
     produce(servers, name, [*numbers(1, 1), *poison, *numbers(2, 2)], key=b"a", headers={"h": b"\xff", "n": None})
     produce(servers, name, numbers(3, 3))  # no key, so no group
@@ -80,7 +80,7 @@ def test_poison_and_tombstones_stall_nothing(db: Database, servers: str, name: s
 
 
 @pytest.mark.parametrize("group", ["key", "headers.account"])
-def test_a_header_whose_name_is_no_text_rejects_its_record_where_headers_count(
+def test_a_header_name_that_is_not_utf8_rejects_the_record_if_headers_are_mapped(
     db: Database, servers: str, name: str, group: str
 ) -> None:
     bad = [(b"account", b"a"), (b"caf\xe9", b"1"), (b"\xff", b"2")]
@@ -108,7 +108,7 @@ def test_a_header_whose_name_is_no_text_rejects_its_record_where_headers_count(
         assert [control.resend(each)[::4] for each in intakes] == [(0, 11), (10, 1)], "what was not read is not made up"
 
 
-def test_a_group_that_is_named_hears_of_the_offsets(db: Database, servers: str, name: str) -> None:
+def test_offsets_are_committed_to_the_named_kafka_consumer_group(db: Database, servers: str, name: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     produce(servers, name, numbers(1, 9), key=b"a")
@@ -119,7 +119,7 @@ def test_a_group_that_is_named_hears_of_the_offsets(db: Database, servers: str, 
     assert told.offset == 9
 
 
-def test_lag_is_what_is_not_read(servers: str, name: str) -> None:
+def test_lag_is_the_number_of_unread_records(servers: str, name: str) -> None:
     source = KafkaSource(servers, name)
     produce(servers, name, numbers(1, 9), key=b"a")
     assert source.partitions() == ["0", "1"]
@@ -134,7 +134,7 @@ def test_lag_is_what_is_not_read(servers: str, name: str) -> None:
     source.shutdown()
 
 
-def test_a_hand_that_seeks_can_repeat_and_pass_over(db: Database, servers: str, name: str) -> None:
+def test_a_seek_can_repeat_and_skip_kafka_records(db: Database, servers: str, name: str) -> None:
     produce(servers, name, numbers(1, 5), key=b"a")
     source, control = KafkaSource(servers, name), SourceControl(db, "bank")
     ingest(db, source).run(until="caught up")
@@ -146,7 +146,9 @@ def test_a_hand_that_seeks_can_repeat_and_pass_over(db: Database, servers: str, 
         control.seek("here", "0")
 
 
-def test_errors_name_their_cause(servers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_kafka_connection_and_option_errors_name_their_cause(
+    servers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(source_limits, "INGEST_REQUEST_S", 0.5)
     with pytest.raises(InputError, match=r"No such configuration property: \"nonsense\""):
         KafkaSource(servers, "t", options={"nonsense": 1}).partitions()
@@ -161,7 +163,7 @@ def test_errors_name_their_cause(servers: str, monkeypatch: pytest.MonkeyPatch, 
                 ingest(db, source).run(until="caught up")
 
 
-def test_the_commands_run_and_check_it(servers: str, name: str, tmp_path: Path) -> None:
+def test_ingest_run_and_check_work_for_a_kafka_source(servers: str, name: str, tmp_path: Path) -> None:
     produce(servers, name, numbers(1, 3), key=b"a")
     config = tmp_path / "ingest.toml"
     config.write_text(f"""
@@ -187,7 +189,7 @@ def test_the_commands_run_and_check_it(servers: str, name: str, tmp_path: Path) 
         assert all(each.attributes["at"] > 1_700_000_000_000 for each in db.queue("payments").peek())
 
 
-def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(
+def test_ingest_commands_report_an_unreadable_kafka_source_without_secrets(
     servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_limits, "INGEST_REQUEST_S", 0.5)
@@ -219,7 +221,7 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_topic_keeps_the_rules_of_a_source(servers: str, name: str, seed: int) -> None:
+def test_a_kafka_topic_passes_the_source_check(servers: str, name: str, seed: int) -> None:
     def make(numbers: Sequence[int]) -> None:
         for n in numbers:
             produce(servers, name, [b'{"n": %d}' % n], n % 2)

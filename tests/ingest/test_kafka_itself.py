@@ -48,7 +48,7 @@ def sent(db: Database) -> list[tuple[int | None, object]]:
     return [(each.revision, each.body) for each in db.queue("payments").peek(1000)]
 
 
-def test_k1_k2_markers_and_aborted_records_are_passed_over(db: Database, kafka: Kafka, name: str) -> None:
+def test_k1_k2_transaction_markers_and_aborted_records_are_skipped(db: Database, kafka: Kafka, name: str) -> None:
     transaction(kafka.servers, name, b"one")  # offsets 0 and, for the marker, 1
     transaction(kafka.servers, name, b"never", abort=True)
     source = KafkaSource(kafka.servers, name)
@@ -62,7 +62,9 @@ def test_k1_k2_markers_and_aborted_records_are_passed_over(db: Database, kafka: 
     assert sent(db) == [(1, "one"), (5, "two")]
 
 
-def test_k5_an_expired_position_is_a_named_gap(db: Database, kafka: Kafka, name: str, admin: AdminClient) -> None:
+def test_k5_an_expired_position_is_reported_until_a_seek(
+    db: Database, kafka: Kafka, name: str, admin: AdminClient
+) -> None:
     produce(kafka.servers, name, [b"0", b"1"])
     ingest(db, kafka.servers, name).run(until="caught up")
     produce(kafka.servers, name, [b"%d" % number for number in range(2, 9)])
@@ -77,7 +79,7 @@ def test_k5_an_expired_position_is_a_named_gap(db: Database, kafka: Kafka, name:
     assert [body for _, body in sent(db)] == ["0", "1", "6", "7", "8"]
 
 
-def test_k6_a_topic_that_was_made_again_is_not_confused_with_the_old(
+def test_k6_a_recreated_topic_is_refused_until_a_seek(
     db: Database, kafka: Kafka, name: str, admin: AdminClient
 ) -> None:
     produce(kafka.servers, name, [b"old"] * 3)
@@ -94,7 +96,7 @@ def test_k6_a_topic_that_was_made_again_is_not_confused_with_the_old(
 
 
 @pytest.mark.parametrize(("old", "new"), [(5, 20), (5, 3), (0, 7)])
-def test_k6_a_topic_that_is_made_again_while_it_is_read(
+def test_k6_a_topic_recreated_during_reading_is_not_continued_at_an_old_position(
     db: Database, kafka: Kafka, name: str, admin: AdminClient, old: int, new: int
 ) -> None:
     produce(kafka.servers, name, [b"old"] * old)
@@ -117,7 +119,7 @@ def test_k6_a_topic_that_is_made_again_while_it_is_read(
     assert [revision for revision, _ in sent(db)][old:] == [*range(1, new + 1)]
 
 
-def test_k6_a_position_beyond_the_end_is_told(db: Database, kafka: Kafka, name: str) -> None:
+def test_k6_a_position_beyond_the_end_is_reported(db: Database, kafka: Kafka, name: str) -> None:
     produce(kafka.servers, name, [b"0"])
     ingest(db, kafka.servers, name).run(until="caught up")
     control = SourceControl(db, "kafka")
@@ -128,7 +130,7 @@ def test_k6_a_position_beyond_the_end_is_told(db: Database, kafka: Kafka, name: 
     )
 
 
-def test_k3_k4_a_key_in_two_partitions_is_in_order_by_its_revision(
+def test_k3_k4_a_key_in_two_partitions_is_ordered_by_its_revision(
     db: Database, kafka: Kafka, name: str, admin: AdminClient
 ) -> None:
     def change(n: int) -> bytes:
@@ -147,7 +149,9 @@ def test_k3_k4_a_key_in_two_partitions_is_in_order_by_its_revision(
     assert [each.output for each in order.replay(messages).outputs] == [1, 2, 3]
 
 
-def test_k7_a_producer_that_reorders_is_seen_by_numbers_not_by_offsets(db: Database, kafka: Kafka, name: str) -> None:
+def test_k7_reordering_by_the_producer_is_detected_by_revisions_not_by_offsets(
+    db: Database, kafka: Kafka, name: str
+) -> None:
     """Azure/azure-event-hubs-for-kafka#137: the partition itself has numbers 33 to 39 before 0 to 3."""
     numbers = [*range(33, 40), *range(4)]
     produce(kafka.servers, name, [json.dumps({"device": "d", "no": no}).encode() for no in numbers])
@@ -162,13 +166,13 @@ def test_k7_a_producer_that_reorders_is_seen_by_numbers_not_by_offsets(db: Datab
     assert applied == [0, 1, 2, 3], "33 to 39 wait for 4 to 32"
 
 
-def test_a_record_of_ten_megabytes_is_rejected_and_stalls_nothing(db: Database, kafka: Kafka, name: str) -> None:
+def test_a_kafka_record_of_ten_megabytes_is_rejected_and_blocks_nothing(db: Database, kafka: Kafka, name: str) -> None:
     produce(kafka.servers, name, [b"0", b"x" * 10_000_000, b"1"])
     assert ingest(db, kafka.servers, name).run(until="caught up") == (2, 1, 0, 0)
     assert [body for _, body in sent(db)] == ["0", "1"]
 
 
-def test_a_wrong_password_is_named(kafka: Kafka, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_kafka_password_is_reported(kafka: Kafka, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_limits, "INGEST_REQUEST_S", 2.0)
     login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
     assert KafkaSource(kafka.login, name, options=login | {"sasl.password": "right"}).partitions() == ["0"]
@@ -177,7 +181,7 @@ def test_a_wrong_password_is_named(kafka: Kafka, name: str, monkeypatch: pytest.
 
 
 @pytest.mark.soak
-def test_hosts_that_are_killed_lose_and_repeat_nothing(
+def test_killed_kafka_hosts_lose_and_repeat_nothing(
     address: str, db: Database, kafka: Kafka, name: str, soak_seed: int, soak_times: int
 ) -> None:
     chance = random.Random(soak_seed)

@@ -35,7 +35,7 @@ def sent(db: Database) -> list[str]:
     return [each.body["id"] for each in db.queue("payments").peek(100)]
 
 
-def test_records_that_come_again_are_not_sent_again_long_after_the_queues_window(db: Database) -> None:
+def test_records_with_known_ids_are_not_sent_again_after_the_deduplication_window(db: Database) -> None:
     db.queue("payments", QueueSettings(dedup_window_s=0))
     log = Log(p=[body("1"), body("2"), body("1")])
     assert ingest(db, log).run(until="caught up") == (2, 0, 1, 0)
@@ -46,7 +46,7 @@ def test_records_that_come_again_are_not_sent_again_long_after_the_queues_window
     assert (partition.received, partition.position) == (3, '"once, by id"')
 
 
-def test_an_id_that_was_used_for_another_message_is_kept_as_rejected(db: Database) -> None:
+def test_a_record_that_reuses_an_id_for_another_message_is_rejected(db: Database) -> None:
     log = Log(p=[body("pay-77", 10), body("pay-77", 10), body("pay-77", 12)])
     assert ingest(db, log).run(until="caught up") == (1, 1, 1, 0)
     (kept,) = SourceControl(db, "bank").rejected()
@@ -57,13 +57,13 @@ def test_an_id_that_was_used_for_another_message_is_kept_as_rejected(db: Databas
     assert sent(db) == ["pay-77"]
 
 
-def test_without_an_id_the_group_and_the_publishers_revision_are_one(db: Database) -> None:
+def test_group_and_revision_serve_as_the_id_of_records_without_one(db: Database) -> None:
     mapping = MessageMapping(group="body.account", revision="body.id")
     log = Log(p=[body("1"), body("2"), body("1", account="b"), body("2")])
     assert ingest(db, log, mapping).run(until="caught up") == (3, 0, 1, 0)
 
 
-def test_a_source_without_ids_is_refused_unless_at_least_once_will_do(db: Database) -> None:
+def test_a_source_without_ids_is_refused_unless_once_is_false(db: Database) -> None:
     mapping = MessageMapping(group="body.account")
     with pytest.raises(InputError, match="set once = false"):
         ingest(db, Log(p=[]), mapping)
@@ -75,7 +75,7 @@ def test_a_source_without_ids_is_refused_unless_at_least_once_will_do(db: Databa
     assert partition.position == '"at least once"'
 
 
-def test_a_record_without_the_id_is_rejected_and_stalls_nothing(db: Database) -> None:
+def test_a_record_without_its_id_is_rejected_and_blocks_nothing(db: Database) -> None:
     log = Log(p=[b'{"account": "a"}', body("2")])
     assert ingest(db, log).run(until="caught up") == (1, 1, 0, 0)
     assert [each.reason for each in SourceControl(db, "bank").rejected()] == ["the record has no id"]

@@ -53,7 +53,7 @@ def mapped(mapping: MessageMapping, body: bytes | None, key: bytes | None = None
 
 
 @pytest.mark.parametrize("mapping", MAPPINGS, ids=range(len(MAPPINGS)))
-def test_no_depth_is_an_error(mapping: MessageMapping) -> None:
+def test_a_record_of_any_nesting_depth_is_mapped_or_rejected_without_an_error(mapping: MessageMapping) -> None:
     """The depth at which a value can just be decoded, but not be shown, depends on the caller: all are tried."""
     for depth in (*range(850, 1_000), 100_000):
         for value in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth):
@@ -70,11 +70,13 @@ BYTES = st.binary(max_size=40) | JSONS.map(lambda value: __import__("json").dump
 
 
 @given(st.sampled_from(MAPPINGS), st.none() | BYTES, st.none() | BYTES, BYTES, BYTES)
-def test_no_bytes_are_an_error(mapping: MessageMapping, body: Any, key: Any, revision: bytes, id_: bytes) -> None:
+def test_a_record_of_any_bytes_is_mapped_or_rejected_without_an_error(
+    mapping: MessageMapping, body: Any, key: Any, revision: bytes, id_: bytes
+) -> None:
     mapped(mapping, body, key, r=revision, i=id_)
 
 
-def test_a_long_a_deep_and_an_odd_record_stall_nothing(db: Database) -> None:
+def test_long_deep_and_malformed_records_are_rejected_and_block_nothing(db: Database) -> None:
     odd = [
         b"\0",
         b'"\\u0000"',
@@ -125,7 +127,7 @@ class Odd(Scripted):
         (MessageMapping(body="headers"), {"caf\udce9": "x"}, "surrogate"),
     ],
 )
-def test_a_header_that_no_utf_8_holds_rejects_what_reads_it_and_is_kept(
+def test_a_header_that_is_not_utf8_rejects_the_records_that_map_it_and_is_stored(
     db: Database, mapping: MessageMapping, headers: dict[str, bytes | str], reason: str
 ) -> None:
     source = Odd(Log(p=[b"{}"]))
@@ -149,7 +151,9 @@ def test_a_header_that_no_utf_8_holds_rejects_what_reads_it_and_is_kept(
         ({"position": object()}, "position <object"),
     ],
 )
-def test_a_part_of_a_wrong_type_ends_the_source_with_its_name(db: Database, parts: dict[str, Any], text: str) -> None:
+def test_a_record_part_of_a_wrong_type_ends_the_source_with_an_error_naming_it(
+    db: Database, parts: dict[str, Any], text: str
+) -> None:
     for mapping in (MessageMapping(group="body.none"), MessageMapping(group="partition")):
         source = Odd(Log(p=[b"{}"]))
         source.parts = parts
@@ -159,12 +163,12 @@ def test_a_part_of_a_wrong_type_ends_the_source_with_its_name(db: Database, part
 
 
 @pytest.mark.parametrize("name", ["p\0q", "caf\udce9"])
-def test_a_name_of_a_partition_that_no_database_holds_ends_the_source(db: Database, name: str) -> None:
+def test_a_partition_name_that_cannot_be_stored_ends_the_source(db: Database, name: str) -> None:
     with pytest.raises(InputError, match=re.escape(repr(name))):
         caught_up(Ingest(Scripted(Log(**{name: [b"{}"]})), db.queue("q"), MessageMapping(), name="s"))
 
 
-def test_a_text_may_have_any_character(db: Database) -> None:
+def test_a_text_body_may_contain_any_character(db: Database) -> None:
     texts = [b"a\0b", "\U0010ffff".encode(), b""]
     as_text = MessageMapping(group="key", format="text")
     Ingest(Scripted(Log(one=list(texts))), db.queue("q"), as_text, name="s").run(until="caught up")
@@ -172,7 +176,7 @@ def test_a_text_may_have_any_character(db: Database) -> None:
 
 
 @pytest.mark.thorough
-def test_a_long_and_a_deep_record_of_a_broker_stall_nothing(db: Database, servers: str) -> None:
+def test_long_and_deep_kafka_records_are_rejected_and_block_nothing(db: Database, servers: str) -> None:
     name = topic(servers, f"t{time.time_ns()}", 1)
     produce(servers, name, [b'{"n": 1}', LONG, DEEP, b'{"n": 2}'], key=b"a")
     ingest = Ingest(KafkaSource(servers, name), db.queue("q"), MessageMapping(), name="bank")

@@ -38,7 +38,7 @@ def log(db: Database) -> Log:
     return log
 
 
-def test_by_default_a_group_that_moved_waits_if_positions_are_its_order(db: Database, log: Log) -> None:
+def test_a_moved_group_waits_by_default_if_ordered_by_position(db: Database, log: Log) -> None:
     log.partitions["p"].append(body("b", "2"))
     assert ingest(db, log).run(until="caught up") == (2, 0, 0, 2)
     assert sorted(sent(db)) == [("a", 1, "1"), ("a", 3, "2"), ("b", 2, "1"), ("b", 4, "2"), ("c", 1, "1")]
@@ -53,7 +53,7 @@ def test_by_default_a_group_that_moved_waits_if_positions_are_its_order(db: Data
     assert db.figures().sources[1].moved == 2
 
 
-def test_an_accepted_group_goes_on_in_its_new_partition(db: Database, log: Log) -> None:
+def test_an_accepted_group_continues_in_its_new_partition(db: Database, log: Log) -> None:
     ingest(db, log).run(until="caught up")
     control = SourceControl(db, "bank")
     with pytest.raises(InputError, match="source 'bank' has no waiting messages of group 'b'"):
@@ -69,13 +69,13 @@ def test_an_accepted_group_goes_on_in_its_new_partition(db: Database, log: Log) 
     assert [each.partition for each in control.moved()] == ["p"], "what the old partition still had waits now"
 
 
-def test_a_group_follows_where_that_is_said(db: Database, log: Log) -> None:
+def test_a_moved_group_is_sent_at_once_with_on_move_follow(db: Database, log: Log) -> None:
     assert ingest(db, log, "follow").run(until="caught up") == (3, 0, 0, 0)
     log.partitions["q"].append(body("a", "5"))
     assert ingest(db, log, "park").run(until="caught up") == (1, 0, 0, 0), "its place is known from then on"
 
 
-def test_an_order_of_the_message_itself_is_not_affected(db: Database, log: Log) -> None:
+def test_a_group_not_ordered_by_position_may_change_its_partition(db: Database, log: Log) -> None:
     mapping = MessageMapping(group="body.account")
     assert ingest(db, log, mapping=mapping).run(until="caught up") == (3, 0, 0, 0)
 
@@ -89,16 +89,18 @@ def test_an_order_of_the_message_itself_is_not_affected(db: Database, log: Log) 
         ("follow", BY_POSITION, "follow"),
     ],
 )
-def test_the_default(choice: OnMove | None, mapping: MessageMapping, wanted: str) -> None:
+def test_the_default_of_on_move_depends_on_the_mapping(
+    choice: OnMove | None, mapping: MessageMapping, wanted: str
+) -> None:
     assert checked_on_move(choice, mapping) == wanted
 
 
-def test_another_choice_is_refused() -> None:
+def test_an_unknown_on_move_value_is_refused() -> None:
     with pytest.raises(InputError, match=r"on_move is 'stop'; .*'park', 'follow', 'ignore'"):
         checked_on_move("stop", BY_POSITION)  # type: ignore[arg-type]
 
 
-def test_a_thousand_groups_are_accepted_in_one_call(db: Database) -> None:
+def test_accept_handles_a_thousand_moved_groups_in_one_call(db: Database) -> None:
     log = Log(p=[body(f"a{n}", "1") for n in range(1000)])
     ingest(db, log).run(until="caught up")
     log.partitions["q"] = [body(f"a{n}", text) for text in "23" for n in range(1000)]
@@ -107,7 +109,7 @@ def test_a_thousand_groups_are_accepted_in_one_call(db: Database) -> None:
     assert SourceControl(db, "bank").moved_counts() == {}
 
 
-def test_a_group_that_never_fits_into_the_queue_says_so_and_holds_up_no_other(db: Database, log: Log) -> None:
+def test_a_moved_group_too_large_for_the_queue_is_reported_and_blocks_no_other(db: Database, log: Log) -> None:
     log.partitions["p"] += [body("z", "1")]
     ingest(db, log).run(until="caught up")
     log.partitions["q"] += [body("a", "5"), body("z", "2")]
@@ -142,7 +144,7 @@ def test_a_full_queue_ends_accept_after_the_groups_that_have_room(db: Database) 
     assert len(sent(db)) == 2
 
 
-def test_lag_and_age_are_kept_for_whoever_asks(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lag_and_age_of_a_source_are_stored_for_the_metrics(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(p=[body("a", str(n)) for n in range(5)])
     source = Scripted(log)
     host = Ingest(source, db.queue("payments"), BY_POSITION, name="bank", batch=2)

@@ -51,7 +51,9 @@ def write(place: str, seed: int, lives: int) -> None:
             connection.rollback()  # of what was given up or refused
 
 
-def test_writers_in_any_order_give_up_and_leave_no_gap(place: str, tmp_path: Path, spark: "SparkSession") -> None:
+def test_concurrent_outbox_writers_with_rollbacks_leave_no_gap_in_revisions(
+    place: str, tmp_path: Path, spark: "SparkSession"
+) -> None:
     with closing(connect(place)) as connection, connection:
         inturn.outbox(connection).send_many([(group, {}) for group in "dcba"])
     with ThreadPoolExecutor(8) as threads:
@@ -68,7 +70,7 @@ def test_writers_in_any_order_give_up_and_leave_no_gap(place: str, tmp_path: Pat
     check_audit(spark, tmp_path, log)
 
 
-def test_an_audit_of_numbers_from_the_queue_finds_gapless(tmp_path: Path, spark: "SparkSession") -> None:
+def test_an_audit_of_revisions_assigned_by_the_queue_proposes_gapless(tmp_path: Path, spark: "SparkSession") -> None:
     with inturn.open(tmp_path / "shop.db", durable=False) as db, ThreadPoolExecutor(8) as threads:
         queue = db.queue("q")
         list(threads.map(lambda n: queue.send({"n": n}, group=f"g{n % 4}", revision="next"), range(200)))
@@ -87,7 +89,7 @@ def check_audit(spark: "SparkSession", path: Path, log: Any) -> None:
     assert report.gaps is None or (report.gaps.lost, report.gaps.open) == (0, 0)
 
 
-def test_a_group_that_comes_too_late_in_the_order_is_not_waited_for(postgres_url: str) -> None:
+def test_an_outbox_send_against_the_lock_order_is_refused_instead_of_waiting(postgres_url: str) -> None:
     with closing(connect(postgres_url)) as one, closing(connect(postgres_url)) as two:
         inturn.outbox(one).create()
         inturn.outbox(one).send_many([("a", {}), ("b", {}), ("c", {})])
@@ -106,7 +108,7 @@ def test_a_group_that_comes_too_late_in_the_order_is_not_waited_for(postgres_url
         assert inturn.outbox(two).send({}, group="b") == 3, "nobody has it, so it is taken though c comes later"
 
 
-def test_what_is_not_valid_is_refused(place: str) -> None:
+def test_invalid_outbox_arguments_are_refused(place: str) -> None:
     with closing(connect(place)) as connection:
         outbox = inturn.outbox(connection)
         for body, group, text in (
@@ -124,7 +126,7 @@ def test_what_is_not_valid_is_refused(place: str) -> None:
         inturn.outbox(7)  # type: ignore[arg-type]
 
 
-def test_a_connection_without_a_transaction_is_refused(place: str) -> None:
+def test_an_outbox_connection_in_autocommit_mode_is_refused(place: str) -> None:
     plain: Any = (
         psycopg.connect(place, autocommit=True) if "://" in place else sqlite3.connect(place, isolation_level=None)
     )

@@ -105,7 +105,7 @@ def sent(db: Database) -> list[tuple[str | None, int | None]]:
     return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
 
 
-def test_a_row_is_a_message_once(outbox: Outbox, db: Database) -> None:
+def test_each_outbox_row_is_sent_once(outbox: Outbox, db: Database) -> None:
     outbox.insert("a", 1, payload='{"amount": 5, "what": "a\\\\b €"}')
     outbox.insert("b", 1)
     assert ingest(db, outbox) == 2
@@ -121,7 +121,7 @@ def test_a_row_is_a_message_once(outbox: Outbox, db: Database) -> None:
     assert db.queue("q").peek()[0].body == {"amount": 5, "what": "a\\b €"}
 
 
-def test_rows_are_deleted_once_they_are_messages(outbox: Outbox, db: Database) -> None:
+def test_outbox_rows_are_deleted_after_they_are_sent(outbox: Outbox, db: Database) -> None:
     for n in range(1, 4):
         outbox.insert("a", n)
     assert ingest(db, outbox, delete=True) == 3
@@ -130,7 +130,7 @@ def test_rows_are_deleted_once_they_are_messages(outbox: Outbox, db: Database) -
     assert ingest(db, outbox, delete=True) == 1, "its id is a new one"
 
 
-def test_rows_that_cannot_be_messages_are_kept_and_stall_nothing(outbox: Outbox, db: Database) -> None:
+def test_unmappable_outbox_rows_are_rejected_and_block_nothing(outbox: Outbox, db: Database) -> None:
     outbox.insert(None, 1)
     outbox.insert("a", 1, payload=json.dumps("x" * 10_000_000))
     outbox.insert("a", 2)
@@ -142,7 +142,7 @@ def test_rows_that_cannot_be_messages_are_kept_and_stall_nothing(outbox: Outbox,
     assert "at most" in str(list(SourceControl(db, "outbox").rejected())[1].reason)
 
 
-def test_o1_a_late_committer_with_a_smaller_id_is_not_lost(pg_outbox: Outbox, db: Database) -> None:
+def test_o1_a_row_with_a_smaller_id_committed_later_is_not_lost(pg_outbox: Outbox, db: Database) -> None:
     late, soon = pg_outbox.connect(), pg_outbox.connect()
     late.execute("begin")
     pg_outbox.insert("a", 41, late)
@@ -156,9 +156,7 @@ def test_o1_a_late_committer_with_a_smaller_id_is_not_lost(pg_outbox: Outbox, db
     assert sent(db) == [("a", 41), ("a", 42), ("a", 43)]
 
 
-def test_o1_an_id_that_is_drawn_before_the_transaction_begins_to_write_is_not_lost(
-    pg_outbox: Outbox, db: Database
-) -> None:
+def test_o1_a_row_with_an_id_drawn_before_its_transaction_is_not_lost(pg_outbox: Outbox, db: Database) -> None:
     late = pg_outbox.connect()
     (number,) = late.execute("select nextval('outbox_id_seq')").fetchone()
     pg_outbox.insert("a", 42)
@@ -172,7 +170,7 @@ def test_o1_an_id_that_is_drawn_before_the_transaction_begins_to_write_is_not_lo
         assert ([each.output for each in replay.outputs], replay.counts.stale) == (applied, stale)
 
 
-def test_o2_what_was_rolled_back_is_a_gap_that_is_not_waited_for(pg_outbox: Outbox, db: Database) -> None:
+def test_o2_the_id_gap_of_a_rolled_back_row_does_not_delay_reading(pg_outbox: Outbox, db: Database) -> None:
     other = pg_outbox.connect()
     pg_outbox.insert("a", 41)
     other.execute("begin")
@@ -185,7 +183,9 @@ def test_o2_what_was_rolled_back_is_a_gap_that_is_not_waited_for(pg_outbox: Outb
 
 
 @pytest.mark.soak
-def test_o3_writers_at_the_same_time_lose_nothing(outbox: Outbox, db: Database, soak_seed: int) -> None:
+def test_o3_concurrent_writers_lose_no_row_and_keep_the_group_order(
+    outbox: Outbox, db: Database, soak_seed: int
+) -> None:
     """Each counts a revision under the group's lock; the order of a group is that of its revisions."""
     outbox.main.execute("create table accounts (name text primary key, n bigint not null)")
     outbox.main.execute("insert into accounts values ('a', 0), ('b', 0)")
@@ -221,7 +221,7 @@ def test_o3_writers_at_the_same_time_lose_nothing(outbox: Outbox, db: Database, 
     assert replay.states == {g: {"n": max(n for account, n in written if account == g)} for g in "ab"}
 
 
-def test_a_table_that_was_made_again_is_refused(outbox: Outbox, db: Database) -> None:
+def test_a_recreated_outbox_table_is_refused_until_a_seek(outbox: Outbox, db: Database) -> None:
     outbox.insert("a", 1)
     outbox.insert("a", 2)
     ingest(db, outbox)
@@ -236,7 +236,7 @@ def test_a_table_that_was_made_again_is_refused(outbox: Outbox, db: Database) ->
     assert ingest(db, outbox) == 1
 
 
-def test_a_table_that_was_made_again_between_two_looks_is_refused_before_the_commit(
+def test_an_outbox_table_recreated_between_two_scans_is_refused_before_the_commit(
     pg_outbox: Outbox, db: Database
 ) -> None:
     pg_outbox.insert("a", 1)
@@ -258,7 +258,7 @@ def test_a_table_that_was_made_again_between_two_looks_is_refused_before_the_com
     assert sent(db)[2:] == [("a", 3)]
 
 
-def test_rows_of_a_table_that_was_made_again_are_not_deleted(pg_outbox: Outbox) -> None:
+def test_rows_of_a_recreated_outbox_table_are_not_deleted(pg_outbox: Outbox) -> None:
     pg_outbox.insert("a", 1)
     settled(pg_outbox)
     source = OutboxSource(pg_outbox.place, "outbox", delete=True)
@@ -273,7 +273,7 @@ def test_rows_of_a_table_that_was_made_again_are_not_deleted(pg_outbox: Outbox) 
     source.shutdown()
 
 
-def test_lag(outbox: Outbox) -> None:
+def test_outbox_lag_is_the_number_of_unread_rows(outbox: Outbox) -> None:
     source = OutboxSource(outbox.place, "outbox")
     for n in range(5):
         outbox.insert("a", n)
@@ -285,7 +285,7 @@ def test_lag(outbox: Outbox) -> None:
     source.shutdown()
 
 
-def test_a_poll_ends_at_a_bound_in_bytes(outbox: Outbox) -> None:
+def test_an_outbox_poll_is_limited_in_bytes(outbox: Outbox) -> None:
     source = OutboxSource(outbox.place, "outbox")
     source.batch_bytes = 1_000
     for n in range(7):
@@ -298,7 +298,9 @@ def test_a_poll_ends_at_a_bound_in_bytes(outbox: Outbox) -> None:
     source.shutdown()
 
 
-def test_what_is_not_valid_is_refused(tmp_path: Path, pg_outbox: Outbox, db: Database) -> None:
+def test_invalid_outbox_databases_and_tables_are_refused_without_secrets(
+    tmp_path: Path, pg_outbox: Outbox, db: Database
+) -> None:
     with pytest.raises(InputError, match=r"no file '.*'; set database"):
         OutboxSource(tmp_path / "none.db", "outbox")
     path = tmp_path / "app.db"
@@ -322,7 +324,7 @@ def test_what_is_not_valid_is_refused(tmp_path: Path, pg_outbox: Outbox, db: Dat
     assert "geheim" not in str(error.value)
 
 
-def test_a_role_that_may_only_read_it_can_be_used(pg_outbox: Outbox) -> None:
+def test_a_read_only_role_can_read_the_outbox(pg_outbox: Outbox) -> None:
     pg_outbox.insert("a", 1)
     (schema,) = pg_outbox.main.execute("select current_schema()").fetchone()
     role = f"reader_{schema}"
@@ -340,7 +342,7 @@ def test_a_role_that_may_only_read_it_can_be_used(pg_outbox: Outbox) -> None:
     pg_outbox.main.execute(f"drop role {role}")
 
 
-def test_the_configuration(tmp_path: Path, outbox: Outbox, db: Database) -> None:
+def test_an_outbox_source_is_configured_in_the_ingest_file(tmp_path: Path, outbox: Outbox, db: Database) -> None:
     outbox.insert("a", 1)
     config = tmp_path / "ingest.toml"
     place = outbox.place if "://" in outbox.place else "app.db"
@@ -358,7 +360,9 @@ def test_the_configuration(tmp_path: Path, outbox: Outbox, db: Database) -> None
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_lives_that_end_at_every_point(outbox: Outbox, tmp_path: Path, soak_seed: int) -> None:
+def test_an_outbox_source_killed_at_every_point_sends_each_row_once(
+    outbox: Outbox, tmp_path: Path, soak_seed: int
+) -> None:
     chance, address, killed = random.Random(soak_seed), str(tmp_path / "shop.db"), 0
     deletes = "delete" if "://" in outbox.place else "keep"
     written = [(f"acct-{n % 5}", n // 5 + 1) for n in range(200)]

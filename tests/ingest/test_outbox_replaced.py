@@ -52,7 +52,7 @@ def sent(db: Database) -> list[int | None]:
 
 
 @pytest.mark.parametrize("how", ["made anew", "renamed"])
-def test_a_file_that_is_replaced_is_refused_until_a_seek_and_then_read(db: Database, tmp_path: Path, how: str) -> None:
+def test_a_replaced_outbox_file_is_refused_until_a_seek(db: Database, tmp_path: Path, how: str) -> None:
     path, control = made(tmp_path / "app.db", 1, 2), SourceControl(db, "app")
     source = OutboxSource(path, "outbox")
     with Ingest(source, db.queue("payments"), MAPPING, name="app", lease_s=0.3) as host:
@@ -69,9 +69,7 @@ def test_a_file_that_is_replaced_is_refused_until_a_seek_and_then_read(db: Datab
 
 
 @pytest.mark.parametrize("how", ["made anew", "renamed"])
-def test_a_file_that_is_replaced_before_anything_was_read_is_read_from_its_start(
-    db: Database, tmp_path: Path, how: str
-) -> None:
+def test_an_outbox_file_replaced_before_any_read_is_read_from_its_start(db: Database, tmp_path: Path, how: str) -> None:
     path = made(tmp_path / "app.db")
     with Ingest(OutboxSource(path, "outbox"), db.queue("payments"), MAPPING, name="app", lease_s=0.3) as host:
         until(lambda: SourceControl(db, "app").partitions()[0].incarnation)
@@ -80,7 +78,7 @@ def test_a_file_that_is_replaced_before_anything_was_read_is_read_from_its_start
     assert sent(db) == [11, 12]
 
 
-def test_a_file_that_is_away_for_a_while_or_has_no_table_yet_is_waited_for(db: Database, tmp_path: Path) -> None:
+def test_a_missing_outbox_file_or_table_is_retried(db: Database, tmp_path: Path) -> None:
     path = made(tmp_path / "app.db", 1)
     with Ingest(OutboxSource(path, "outbox"), db.queue("payments"), MAPPING, name="app", lease_s=0.3) as host:
         until(lambda: host.counts.received == 1)
@@ -118,7 +116,7 @@ def made_anew_with_the_same_inode(path: Path, *numbers: int) -> None:
     pytest.skip("the file system gives no inode again, or does not tell when a file was made")
 
 
-def test_a_file_that_was_given_the_inode_of_a_deleted_one_is_refused(db: Database, tmp_path: Path) -> None:
+def test_a_new_outbox_file_with_the_inode_of_a_deleted_one_is_refused(db: Database, tmp_path: Path) -> None:
     path = made(tmp_path / "app.db", 1, 2)
     assert caught_up(db, path) == 2
     made_anew_with_the_same_inode(path, 11, 12, 13)
@@ -127,7 +125,7 @@ def test_a_file_that_was_given_the_inode_of_a_deleted_one_is_refused(db: Databas
     assert sent(db) == [1, 2], "the position of the old file skips no row of the new one"
 
 
-def test_a_position_that_was_stored_with_the_inode_alone_goes_on(db: Database, tmp_path: Path) -> None:
+def test_a_position_stored_with_only_the_inode_is_still_valid(db: Database, tmp_path: Path) -> None:
     path = made(tmp_path / "app.db", 1, 2)
     assert caught_up(db, path) == 2
     stored(db, str(path.stat().st_ino))
@@ -138,7 +136,7 @@ def test_a_position_that_was_stored_with_the_inode_alone_goes_on(db: Database, t
     assert "recreated" in (SourceControl(db, "app").partitions()[0].note or "")
 
 
-def test_a_file_system_that_does_not_tell_when_a_file_was_made(
+def test_the_inode_identifies_an_outbox_file_without_a_creation_time(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = made(tmp_path / "app.db", 1, 2)
@@ -149,7 +147,7 @@ def test_a_file_system_that_does_not_tell_when_a_file_was_made(
     assert SourceControl(db, "app").partitions()[0].incarnation == str(path.stat().st_ino)
 
 
-def test_rows_are_of_the_file_that_was_opened(tmp_path: Path) -> None:
+def test_a_poll_fails_if_the_opened_outbox_file_was_replaced(tmp_path: Path) -> None:
     path = made(tmp_path / "app.db", 1, 2)
     source = OutboxSource(path, "outbox")
     first = source.incarnation("outbox")

@@ -46,7 +46,7 @@ def sizes(found: Sequence[Sequence[SourceRecord]]) -> list[list[int]]:
     return [[each.size for each in records] for records in found]
 
 
-def test_a_file_is_read_within_the_bound(tmp_path: Path) -> None:
+def test_a_folder_poll_is_limited_in_bytes(tmp_path: Path) -> None:
     (tmp_path / "1.jsonl").write_text("\n".join(map(text, SIZES[:5])))
     (tmp_path / "2.jsonl").write_text("\n".join(map(text, SIZES[5:])))
     source = FolderSource(tmp_path)
@@ -57,7 +57,7 @@ def test_a_file_is_read_within_the_bound(tmp_path: Path) -> None:
     assert [each.position for records in found for each in records] == [1, 2, 3, 4, 5, 1, 2, 3, 4]
 
 
-def test_large_rows_of_parquet_are_decoded_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_parquet_rows_are_decoded_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parquet.write_table(pa.table({"a": [f"{n:04}" * 2_500 for n in range(200)]}), tmp_path / "1.parquet")
     monkeypatch.setattr(source_limits, "INGEST_BYTES", 100_000)
     decoded: list[int] = []
@@ -75,7 +75,7 @@ def test_large_rows_of_parquet_are_decoded_few_at_a_time(tmp_path: Path, monkeyp
 
 
 @pytest.mark.thorough
-def test_a_topic_is_read_within_the_bound(servers: str) -> None:
+def test_a_kafka_poll_is_limited_in_bytes(servers: str) -> None:
     name = topic(servers, f"t{time.time_ns()}", 2)
     produce(servers, name, [text(size).encode() for size in SIZES], 0)
     source = KafkaSource(servers, name)
@@ -95,7 +95,7 @@ def test_a_topic_is_read_within_the_bound(servers: str) -> None:
 
 
 @pytest.mark.thorough
-def test_what_a_topic_has_left_over_is_not_lost_by_the_host(db: Database, servers: str) -> None:
+def test_kafka_records_left_over_by_a_limited_poll_are_not_lost(db: Database, servers: str) -> None:
     name = topic(servers, f"t{time.time_ns()}", 1)
     produce(servers, name, [text(size).encode() for size in SIZES * 20], 0, key=b"a")
     ingest = Ingest(KafkaSource(servers, name), db.queue("q"), MessageMapping(group="key"), name="s", batch_bytes=1_000)
@@ -103,7 +103,7 @@ def test_what_a_topic_has_left_over_is_not_lost_by_the_host(db: Database, server
     assert [len(str(each.body)) + 2 for each in db.queue("q").peek(9) if isinstance(each.body, str)] == SIZES[:-1]
 
 
-def test_the_bound_is_a_setting(db: Database, tmp_path: Path) -> None:
+def test_batch_bytes_is_a_setting_of_a_source(db: Database, tmp_path: Path) -> None:
     source = Scripted(Log())
     assert source.batch_bytes == source_limits.INGEST_BYTES
     host: Callable[..., Ingest] = Ingest

@@ -59,7 +59,7 @@ def ingest(db: Database, url: str, queue: str, mapping: MessageMapping = MAPPING
     return Ingest(RabbitSource(url, queue, prefetch=prefetch), db.queue("payments"), mapping, name=name, **more)
 
 
-def test_messages_come_in_order_with_their_headers_and_properties(db: Database, url: str, queue: str) -> None:
+def test_rabbitmq_messages_are_read_in_order_with_headers_and_properties(db: Database, url: str, queue: str) -> None:
     at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     told = {"account": "a", "n": 2, "list": [1], "deep": {"x": 1.5}, "none": None, "message-id": "a header's"}
     one = message(1, timestamp=at, type="paid", app_id="shop", correlation_id="c", priority=3)
@@ -97,7 +97,7 @@ GUARDS = {
 
 
 @pytest.mark.parametrize("kind", GUARDS)
-def test_a_queue_that_admits_a_second_consumer_is_told_once(
+def test_a_queue_without_single_active_consumer_is_warned_about_once(
     url: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     arguments, told = GUARDS[kind]
@@ -116,7 +116,7 @@ def test_a_queue_that_admits_a_second_consumer_is_told_once(
     assert told is None or (told in texts[0] and "Declare the queue again with x-single-active-consumer" in texts[0])
 
 
-def test_large_messages_in_memory_are_told_once(
+def test_large_prefetched_messages_are_warned_about_once(
     url: str, queue: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_limits, "RABBITMQ_HELD_BYTES", 50_000)
@@ -140,7 +140,7 @@ def test_many_messages_keep_their_order_and_are_acknowledged(db: Database, url: 
     assert depth(url, queue) == 0
 
 
-def test_a_poll_ends_at_a_bound_in_bytes_and_the_rest_keeps_its_order(url: str, queue: str) -> None:
+def test_a_rabbitmq_poll_is_limited_in_bytes_and_keeps_the_order(url: str, queue: str) -> None:
     published(url, queue, [message(n, body=b"%03d" % n + b"x" * 900) for n in range(1, 31)])
     source = RabbitSource(url, queue)
     source.batch_bytes = 5_000
@@ -158,7 +158,7 @@ def test_a_poll_ends_at_a_bound_in_bytes_and_the_rest_keeps_its_order(url: str, 
     assert found == [b"%03d" % n for n in range(1, 31)]
 
 
-def test_r1_r2_r3_returned_messages_are_put_in_order_by_their_revision(db: Database, url: str, queue: str) -> None:
+def test_r1_r2_r3_requeued_messages_are_ordered_by_their_revision(db: Database, url: str, queue: str) -> None:
     """Whatever place the broker gives to what other consumers returned, nothing is lost, and the order is known."""
     published(url, queue, [message(n) for n in range(1, 9)])
 
@@ -174,7 +174,7 @@ def test_r1_r2_r3_returned_messages_are_put_in_order_by_their_revision(db: Datab
     assert sorted(sent(db), key=lambda each: each[1] or 0) == [("a", n) for n in range(1, 9)]
 
 
-def test_r3_a_reader_that_ends_again_and_again_gives_back_the_same_messages_in_order(url: str) -> None:
+def test_r3_a_repeatedly_stopped_reader_returns_its_messages_in_order(url: str) -> None:
     declared(url, "again")
     published(url, "again", [message(n) for n in range(1, 9)])
     for _ in range(3):
@@ -185,7 +185,7 @@ def test_r3_a_reader_that_ends_again_and_again_gives_back_the_same_messages_in_o
         assert [each.body for each in found] == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_r4_what_cannot_be_mapped_is_delivered_once(db: Database, url: str, queue: str) -> None:
+def test_r4_an_unmappable_message_is_rejected_once(db: Database, url: str, queue: str) -> None:
     bad = message(2, body=b"\xff\xfe")
     large = message(3, body=b'"' + b"x" * 10_000_000 + b'"')
     published(url, queue, [message(1), bad, large, message(4, headers={"n": 4}), message(5)])
@@ -201,7 +201,7 @@ def test_r4_what_cannot_be_mapped_is_delivered_once(db: Database, url: str, queu
     assert [each.body for each in kept] == [b"\xff\xfe", large.body, b"4"]
 
 
-def test_r5_the_redelivered_flag_is_no_duplicate(db: Database, url: str, queue: str) -> None:
+def test_r5_a_redelivered_flag_does_not_make_a_message_a_duplicate(db: Database, url: str, queue: str) -> None:
     published(url, queue, [message(1)])
 
     async def inspect_queue(channel: Any) -> None:
@@ -212,14 +212,14 @@ def test_r5_the_redelivered_flag_is_no_duplicate(db: Database, url: str, queue: 
     assert ingest(db, url, queue).run(until="caught up") == (1, 0, 0, 0)
 
 
-def test_a_publisher_that_sends_again_is_known_by_the_message_id(db: Database, url: str, queue: str) -> None:
+def test_a_message_published_again_is_recognized_by_its_message_id(db: Database, url: str, queue: str) -> None:
     published(url, queue, [message(1), message(2), message(1)])
     published(url, queue, [message(2), message(3)])
     assert ingest(db, url, queue).run(until="caught up") == (3, 0, 2, 0)
     assert sent(db) == [("a", 1), ("a", 2), ("a", 3)]
 
 
-def test_a_lost_acknowledgement_sends_nothing_twice(
+def test_a_message_with_a_lost_acknowledgement_is_sent_once(
     db: Database, url: str, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published(url, queue, [message(n) for n in range(1, 11)])
@@ -240,7 +240,7 @@ def test_a_lost_acknowledgement_sends_nothing_twice(
     assert depth(url, queue) == 0
 
 
-def test_a_connection_that_breaks_while_it_waits_is_made_again(db: Database, url: str, queue: str) -> None:
+def test_a_connection_that_breaks_while_idle_is_reopened(db: Database, url: str, queue: str) -> None:
     host = ingest(db, url, queue)
     with host:
         published(url, queue, [message(1)])
@@ -251,7 +251,7 @@ def test_a_connection_that_breaks_while_it_waits_is_made_again(db: Database, url
         until(lambda: sent(db) == [("a", 1), ("a", 2)])
 
 
-def test_a_queue_that_is_deleted_and_made_again_is_read_again(
+def test_a_recreated_rabbitmq_queue_is_read_again(
     db: Database, url: str, queue: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_limits, "INGEST_PAUSE_MAX_S", 0.2)
@@ -267,7 +267,7 @@ def test_a_queue_that_is_deleted_and_made_again_is_read_again(
     assert f"cancelled the consumer of the queue {queue!r}" in caplog.text
 
 
-def test_what_was_delivered_before_a_queue_is_deleted_is_read(url: str, queue: str) -> None:
+def test_messages_delivered_before_the_deletion_of_their_queue_are_read(url: str, queue: str) -> None:
     published(url, queue, [message(n) for n in range(1, 4)])
     source = RabbitSource(url, queue)
     source.open(queue, None)
@@ -284,7 +284,7 @@ def test_what_was_delivered_before_a_queue_is_deleted_is_read(url: str, queue: s
     source.shutdown()
 
 
-def test_a_queue_that_another_consumer_reads_is_waited_for(db: Database, url: str, queue: str) -> None:
+def test_a_queue_read_by_another_consumer_is_retried_until_it_is_free(db: Database, url: str, queue: str) -> None:
     """Such as that of a paused process; else messages behind those that it has would come before them."""
     published(url, queue, [message(n) for n in range(1, 4)])
     other = RabbitSource(url, queue, prefetch=2)
@@ -301,7 +301,7 @@ def test_a_queue_that_another_consumer_reads_is_waited_for(db: Database, url: st
         until(lambda: sent(db) == [("a", 1), ("a", 2), ("a", 3)])
 
 
-def test_a_reader_that_is_paused_before_it_consumes_takes_nothing_from_the_next(
+def test_a_reader_paused_before_consuming_takes_no_message_of_its_successor(
     db: Database, url: str, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published(url, queue, [message(n) for n in range(1, 501)])
@@ -326,7 +326,7 @@ def test_a_reader_that_is_paused_before_it_consumes_takes_nothing_from_the_next(
     assert sent(db) == [("a", n) for n in range(1, 501)]
 
 
-def test_without_the_right_to_declare_the_lock_a_queue_is_read_with_a_warning(
+def test_a_queue_is_read_with_a_warning_if_its_lock_may_not_be_declared(
     url: str, queue: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rabbitmq_source, "_lock_name", lambda _: "amq.refused")  # as without 'configure'
@@ -338,7 +338,7 @@ def test_without_the_right_to_declare_the_lock_a_queue_is_read_with_a_warning(
     assert "x-single-active-consumer" in caplog.text
 
 
-def test_the_longest_name_of_a_queue_has_a_lock(url: str) -> None:
+def test_a_queue_name_of_maximum_length_has_a_lock(url: str) -> None:
     name = "q" * 255
     declared(url, name, "quorum")
     first, second = RabbitSource(url, name), RabbitSource(url, name)
@@ -352,14 +352,14 @@ def test_the_longest_name_of_a_queue_has_a_lock(url: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_queue_keeps_the_rules_of_a_source(url: str, queue: str, seed: int) -> None:
+def test_a_rabbitmq_queue_passes_the_source_check(url: str, queue: str, seed: int) -> None:
     def make(numbers: Sequence[int]) -> None:
         published(url, queue, [message(n, body=b'{"n": %d}' % n) for n in numbers])
 
     source(lambda: RabbitSource(url, queue), make, seed=seed, steps=40, redelivers=True)
 
 
-def test_what_is_wrong_at_the_start_is_told(db: Database, url: str) -> None:
+def test_rabbitmq_login_queue_and_connection_errors_are_reported_without_secrets(db: Database, url: str) -> None:
     declared(url, "there")
     with pytest.raises(SourceError, match="refuses the login") as refused:
         ingest(db, url.replace("guest:guest", "guest:secret-7"), "there", name="1").run(until="caught up")
@@ -374,7 +374,7 @@ def test_what_is_wrong_at_the_start_is_told(db: Database, url: str) -> None:
             ingest(db, f"amqp://127.0.0.1:{closed.getsockname()[1]}/", "there", name="3").run(until="caught up")
 
 
-def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, tmp_path: Path) -> None:
+def test_ingest_commands_report_an_unreadable_rabbitmq_source(url: str, tmp_path: Path) -> None:
     declared(url, "readable", "quorum", **{"x-delivery-limit": 2})
     published(url, "readable", [message(1)])
     config = tmp_path / "ingest.toml"
@@ -412,7 +412,7 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, 
     assert (code, text.endswith("bank: 1 received, 0 rejected, 0 ignored")) == (0, True), "no lease is left behind"
 
 
-def test_a_long_and_a_deep_message_stall_nothing(db: Database, url: str, queue: str) -> None:
+def test_long_and_deep_rabbitmq_messages_are_rejected_and_block_nothing(db: Database, url: str, queue: str) -> None:
     bad = [b'"' + b"x" * 10_000_000 + b'"', b"[" * 100_000 + b"]" * 100_000]
     published(url, queue, [message(n, body=body) for n, body in enumerate([b"1", *bad, b"4"], 1)])
     assert ingest(db, url, queue).run(until="caught up") == (2, 2, 0, 0)
@@ -422,7 +422,7 @@ def test_a_long_and_a_deep_message_stall_nothing(db: Database, url: str, queue: 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
-def test_lives_that_end_at_every_point(
+def test_a_rabbitmq_source_killed_at_every_point_sends_each_message_once(
     kind: str, db: Database, address: str, url: str, soak_seed: int, soak_times: int
 ) -> None:
     if kind == "quorum" and address.startswith("postgres"):
@@ -439,7 +439,7 @@ def test_lives_that_end_at_every_point(
     check_came_once(db.queue("payments"), names)
 
 
-def test_four_usual_consumers_apply_messages_out_of_turn_and_inturn_none(url: str) -> None:
+def test_competing_consumers_apply_messages_out_of_order_and_inturn_does_not(url: str) -> None:
     path = Path(__file__).parents[2] / "benchmarks" / "naive_consumer.py"
     spec = importlib.util.spec_from_file_location("naive_consumer", path)
     assert spec is not None

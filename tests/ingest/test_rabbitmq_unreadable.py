@@ -118,7 +118,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_a_message_whose_mapped_header_cannot_be_read_is_rejected_alone(
+def test_a_message_with_an_unreadable_mapped_header_is_the_only_rejected_message(
     db: Database, url: str, queue: str, bad: dict[str, bytes], reason: str
 ) -> None:
     published_raw(url, queue, [message(n, **(bad if n == 16 else {})) for n in range(1, 32)])
@@ -140,7 +140,7 @@ def test_a_message_whose_mapped_header_cannot_be_read_is_rejected_alone(
         pytest.param({"more": (b"deep", nested(DEEP))}, id="header-deep"),
     ],
 )
-def test_what_cannot_be_read_and_is_not_mapped_costs_nothing(
+def test_an_unreadable_unmapped_property_rejects_no_message(
     db: Database, url: str, queue: str, bad: dict[str, Any]
 ) -> None:
     properties = {name: value for name, value in bad.items() if name != "more"}
@@ -174,7 +174,7 @@ def test_a_routing_key_that_is_not_utf8_is_rejected_by_a_mapping_of_the_key(db: 
     ]
 
 
-def test_the_bytes_of_what_cannot_be_read_are_kept(url: str, queue: str) -> None:
+def test_the_bytes_of_unreadable_headers_are_kept(url: str, queue: str) -> None:
     names = table((b"n", number(1)), (LATIN, text("x")), (b"at", b"T" + instant(NANOSECONDS)))
     published_raw(url, queue, [message(1, headers=names, message_type=short(LATIN))])
     source = RabbitSource(url, queue)
@@ -186,7 +186,7 @@ def test_the_bytes_of_what_cannot_be_read_are_kept(url: str, queue: str) -> None
     assert found.headers["n"] == "1"
 
 
-def test_other_connections_of_the_process_decode_as_before(url: str, queue: str) -> None:
+def test_the_lenient_decoder_does_not_affect_other_connections_of_the_process(url: str, queue: str) -> None:
     published_raw(url, queue, [message(1, message_id=short(LATIN))])
     source = RabbitSource(url, queue)
     source.open(queue, None)

@@ -37,7 +37,7 @@ def ingest(db: Database, source: Scripted, **more: Any) -> Ingest:
     return Ingest(source, db.queue("payments"), BY_ID, name="bank", batch=4, **more)
 
 
-def test_a_source_that_has_them_still_drops_and_counts_what_is_too_many_and_goes_on(db: Database) -> None:
+def test_a_replayable_source_drops_and_counts_rejected_records_beyond_the_bound(db: Database) -> None:
     bodies: list[bytes | None] = [b"%d" % number for number in range(10)]
     log = Log(p=[*bodies, body(1)])
     assert ingest(db, Scripted(log), max_rejected=6).run(until="caught up") == (1, 10, 0, 0)
@@ -52,7 +52,7 @@ def test_a_source_that_has_them_still_drops_and_counts_what_is_too_many_and_goes
     assert control.partitions()[0].dropped == 4
 
 
-def test_the_bound_is_one_of_bytes_too_and_what_comes_after_the_first_dropped_one_is_dropped(
+def test_rejected_records_after_the_first_beyond_the_byte_bound_are_dropped(
     db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = Log(p=[b"x" * 100, b"y" * 500, b"z" * 100])
@@ -64,7 +64,7 @@ def test_the_bound_is_one_of_bytes_too_and_what_comes_after_the_first_dropped_on
     assert "2 more are dropped, the last from p at 3: the body is not JSON" in caplog.text
 
 
-def test_the_only_copy_is_never_dropped_the_source_waits_and_says_why(db: Database) -> None:
+def test_a_broker_source_waits_at_the_rejected_bound_instead_of_dropping(db: Database) -> None:
     bodies: list[bytes | None] = [b"%d" % number for number in range(6)]
     log = Log(p=[*bodies, body(1)])
     source = Broker(log)
@@ -85,7 +85,7 @@ def test_the_only_copy_is_never_dropped_the_source_waits_and_says_why(db: Databa
     assert control.partitions()[0].dropped == 0
 
 
-def test_a_source_that_waits_for_room_can_be_stopped(db: Database) -> None:
+def test_a_source_waiting_at_the_rejected_bound_can_be_stopped(db: Database) -> None:
     source = Broker(Log(p=[b"%d" % number for number in range(8)]))
     with ingest(db, source, max_rejected=1) as running:
         until(lambda: running.trouble)
@@ -96,6 +96,6 @@ def test_a_source_that_waits_for_room_can_be_stopped(db: Database) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"max_rejected": 0}, {"max_rejected_bytes": -1}, {"max_rejected": "5"}, {"max_rejected": 1.5}]
 )
-def test_a_bound_that_is_no_number_above_zero_is_refused(db: Database, wrong: dict[str, Any]) -> None:
+def test_a_rejected_bound_that_is_not_above_zero_is_refused(db: Database, wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="above 0"):
         ingest(db, Scripted(Log()), **wrong)

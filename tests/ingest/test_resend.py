@@ -80,7 +80,7 @@ def sent(db: Database) -> list[tuple[str | None, int | None]]:
     return [(each.group, each.revision) for each in db.queue("payments").peek(10_000)]
 
 
-def test_records_that_can_be_mapped_now_are_sent_in_order_and_the_others_stay_with_the_new_reason(db: Database) -> None:
+def test_resend_sends_mappable_records_in_order_and_keeps_the_others_with_a_new_reason(db: Database) -> None:
     mended = ingest_rejecting(db, body(1), b"{", body(2), b'{"account": "a"}', body(3, "b"))
     control = SourceControl(db, "bank")
     told: list[int] = []
@@ -97,7 +97,7 @@ def test_records_that_can_be_mapped_now_are_sent_in_order_and_the_others_stay_wi
     assert (partition.received, partition.rejected, partition.position) == (3, 5, "5")
 
 
-def test_records_are_selected_by_number_and_by_partition(db: Database) -> None:
+def test_resend_selects_records_by_number_and_by_partition(db: Database) -> None:
     mended = ingest_rejecting(db, body(1), body(2), q=[body(1, "b"), body(2, "b")])
     control = SourceControl(db, "bank")
     numbers = {(each.partition, each.position): each.number for each in control.rejected()}
@@ -111,7 +111,7 @@ def test_records_are_selected_by_number_and_by_partition(db: Database) -> None:
         SourceControl(db, "shop").resend(mended.intake)
 
 
-def test_purged_records_are_gone_and_their_numbers_are_never_given_again(db: Database) -> None:
+def test_purged_records_are_deleted_and_their_numbers_are_not_reused(db: Database) -> None:
     mended = ingest_rejecting(db, body(1), body(2), body(3))
     control = SourceControl(db, "bank")
     last = [each.number for each in control.rejected_places()][-1]
@@ -123,7 +123,7 @@ def test_purged_records_are_gone_and_their_numbers_are_never_given_again(db: Dat
     assert control.resend(mended.intake).sent == 1
 
 
-def test_a_preview_says_the_same_and_changes_nothing(db: Database) -> None:
+def test_a_resend_preview_gives_the_same_result_and_changes_nothing(db: Database) -> None:
     by_id = MessageMapping(group="body.account", id="body.id")
     source = Broker(Log(p=[body(1, id="x"), body(1, id="x"), body(2, id="x"), b"{", body(3, id="y")]))
     ingest(db, source, MessageMapping(group="body.user", id="body.id")).run(until="caught up")
@@ -140,7 +140,7 @@ def test_a_preview_says_the_same_and_changes_nothing(db: Database) -> None:
     assert control.resend(mended.intake) == (2, 1, 0, 0, 2)
 
 
-def test_the_ids_of_resent_records_are_known_so_what_the_broker_gives_again_is_not_sent_again(db: Database) -> None:
+def test_resent_ids_are_remembered_so_a_broker_redelivery_is_not_sent_again(db: Database) -> None:
     source = Broker(log := Log(p=[body(1, id="x"), body(2, id="y")]))
     by_id = MessageMapping(group="body.account", id="body.id")
     ingest(db, source, MessageMapping(group="body.user", id="body.id")).run(until="caught up")
@@ -150,7 +150,7 @@ def test_the_ids_of_resent_records_are_known_so_what_the_broker_gives_again_is_n
     assert [each.dedup_id for each in db.queue("payments").peek()] == ["x", "y"]
 
 
-def test_a_group_that_came_from_another_partition_waits_as_for_the_host(db: Database) -> None:
+def test_a_resent_record_of_a_moved_group_waits_for_accept(db: Database) -> None:
     by_position = MessageMapping(group="body.account", revision="position")
     source = Scripted(Log(p=[body(1)], q=[b'{"user": "a", "n": 1}']))
     ingest(db, source, by_position).run(until="caught up")
@@ -162,7 +162,7 @@ def test_a_group_that_came_from_another_partition_waits_as_for_the_host(db: Data
     assert control.accept("a") == 1
 
 
-def test_records_that_the_mapping_passes_over_now_are_removed(db: Database) -> None:
+def test_resend_removes_records_that_the_new_mapping_ignores(db: Database) -> None:
     source = Scripted(Log(p=[None]))
     ingest(db, source).run(until="caught up")
     passing = ingest(db, source, MessageMapping(group="key", ignore_empty=True))
@@ -171,7 +171,7 @@ def test_records_that_the_mapping_passes_over_now_are_removed(db: Database) -> N
     assert control.rejected_total().records == 0
 
 
-def test_a_full_queue_stops_it_after_what_was_sent_and_going_on_repeats_nothing(db: Database) -> None:
+def test_a_resend_stopped_by_a_full_queue_continues_without_repetition(db: Database) -> None:
     queue = db.queue("payments", QueueSettings(max_depth=5))
     mended = ingest_rejecting(db, *[body(number) for number in range(12)])
     control = SourceControl(db, "bank")
@@ -187,7 +187,7 @@ def test_a_full_queue_stops_it_after_what_was_sent_and_going_on_repeats_nothing(
     assert sent(db) == [("a", 10), ("a", 11)]
 
 
-def test_batches_are_bounded_by_number_and_by_size(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resend_batches_are_limited_in_records_and_bytes(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     mended = ingest_rejecting(db, *[body(number, text="x" * 100) for number in range(40)])
     monkeypatch.setattr(source_limits, "INGEST_RECORDS", 16)
     told: list[int] = []
@@ -200,7 +200,7 @@ def test_batches_are_bounded_by_number_and_by_size(db: Database, monkeypatch: py
     assert sent(db) == [("a", number) for number in range(40)]
 
 
-def test_no_more_is_read_at_a_time_than_is_shown_or_fits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_rejected_records_reads_small_batches(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     ingest_rejecting(db, *[body(number, text="x" * 100) for number in range(20)])
     monkeypatch.setattr(source_limits, "RESEND_BYTES", 500)
     sizes: list[int] = []
@@ -218,7 +218,7 @@ def test_no_more_is_read_at_a_time_than_is_shown_or_fits(db: Database, monkeypat
     assert max(sizes) == 3
 
 
-def test_two_resends_at_a_time_send_each_record_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_resends_send_each_record_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     mended = ingest_rejecting(db, *[body(number) for number in range(60)])
     monkeypatch.setattr(source_limits, "INGEST_RECORDS", 4)
     control = SourceControl(db, "bank")
@@ -241,7 +241,7 @@ def test_two_resends_at_a_time_send_each_record_once(db: Database, monkeypatch: 
 # --- headers and times ---
 
 
-def test_a_record_is_kept_as_it_came() -> None:
+def test_a_rejected_record_is_restored_unchanged() -> None:
     headers: dict[str, bytes | str] = {
         "t": "text",
         "b": b"\xff\x00",
@@ -270,7 +270,7 @@ def test_a_record_is_kept_as_it_came() -> None:
         (MessageMapping(group="time"), True),
     ],
 )
-def test_a_mapping_sees_the_headers_and_the_time_that_the_first_one_saw(
+def test_a_resend_mapping_reads_the_original_headers_and_time(
     db: Database, mapping: MessageMapping, is_sent: bool
 ) -> None:
     source = Headed(Log(p=[body(1)]))
@@ -292,7 +292,7 @@ def test_a_mapping_sees_the_headers_and_the_time_that_the_first_one_saw(
         (MessageMapping(group="key", attributes={"at": "time"}), True),
     ],
 )
-def test_of_headers_that_the_source_could_not_read_nothing_is_made_up(
+def test_a_resend_that_maps_unreadable_headers_is_rejected(
     db: Database, mapping: MessageMapping, is_sent: bool
 ) -> None:
     source = Headed(Log(p=[body(1)]))
@@ -307,7 +307,9 @@ def test_of_headers_that_the_source_could_not_read_nothing_is_made_up(
 
 
 @pytest.mark.parametrize("point", [*(f"{each}@2" for each in OF_A_TRANSACTION), "resent", "resent@3"])
-def test_a_kill_within_and_between_batches_loses_and_doubles_nothing(db: Database, address: str, point: str) -> None:
+def test_a_resend_killed_within_or_between_batches_sends_each_record_once(
+    db: Database, address: str, point: str
+) -> None:
     ingest_rejecting(db, *[body(number) for number in range(30)])
     environ = os.environ | {"INTURN_KILL_AT": point}
     command = [sys.executable, str(PROGRAM), address]

@@ -27,7 +27,7 @@ WRONG = hook(MessageMapping(group="body.user", id="headers.X-Id"))
 MENDED = hook(MessageMapping(group="body.order", id="headers.X-Id"))
 
 
-def test_requests_are_sent_again_packed_ones_too_and_once_by_their_ids(db: Database) -> None:
+def test_rejected_requests_are_resent_once_by_id_including_gzip_bodies(db: Database) -> None:
     plain = json.dumps({"order": "o1"}).encode()
     assert received(db, WRONG, plain, X_Id="1") == "rejected"
     assert received(db, WRONG, gzip.compress(plain), X_ID="2", Content_Encoding="gzip") == "rejected"
@@ -42,7 +42,7 @@ def test_requests_are_sent_again_packed_ones_too_and_once_by_their_ids(db: Datab
     assert control.rejected_total() == (0, 0)
 
 
-def test_attributes_and_the_time_are_those_of_the_request(db: Database) -> None:
+def test_a_resent_request_keeps_its_attributes_and_time(db: Database) -> None:
     mapping = MessageMapping(group="body.user")
     github = Webhook(name="shop", queue="orders", signature="github", secrets=["s"], mapping=mapping)
     mended = Webhook(
@@ -62,7 +62,7 @@ def test_attributes_and_the_time_are_those_of_the_request(db: Database) -> None:
     assert before <= int(message.group or 0) <= after
 
 
-def test_attributes_of_the_mapping_stand_beside_those_of_the_sender_and_go_before_them(db: Database) -> None:
+def test_mapped_attributes_override_those_of_the_webhook_sender(db: Database) -> None:
     import hashlib
     import hmac
 
@@ -80,7 +80,7 @@ def test_attributes_of_the_mapping_stand_beside_those_of_the_sender_and_go_befor
     ]
 
 
-def test_a_webhook_and_a_source_of_one_name_are_refused(db: Database) -> None:
+def test_a_webhook_and_a_source_with_the_same_name_are_refused(db: Database) -> None:
     source = Scripted(Log(p=[b"{}"]))
     bank = Ingest(source, db.queue("payments"), WRONG.mapping, name="shop")
     assert received(db, WRONG, b"{}", X_Id="1") == "rejected"
@@ -95,7 +95,7 @@ def test_a_webhook_and_a_source_of_one_name_are_refused(db: Database) -> None:
     assert [each.partition for each in SourceControl(db, "shop").rejected()] == ["p"]
 
 
-def test_a_mapping_that_reads_a_secret_which_is_not_kept_is_refused(db: Database) -> None:
+def test_a_resend_mapping_that_reads_an_unstored_secret_header_is_rejected(db: Database) -> None:
     assert received(db, WRONG, b"{}", Authorization="Bearer s3cret", X_Id="1") == "rejected"
     control = SourceControl(db, "shop")
     assert control.resend(hook(MessageMapping(group="headers.authorization")).intake) == (0, 0, 0, 0, 1)
@@ -105,7 +105,7 @@ def test_a_mapping_that_reads_a_secret_which_is_not_kept_is_refused(db: Database
     assert "s3cret" not in kept.headers
 
 
-def test_at_the_bound_the_sender_keeps_its_request(db: Database) -> None:
+def test_a_webhook_request_beyond_the_rejected_bound_is_refused_to_its_sender(db: Database) -> None:
     bounded = hook(WRONG.mapping, max_rejected=2)
     assert [received(db, bounded, b"{}", X_Id=str(number)) for number in range(2)] == ["rejected", "rejected"]
     with pytest.raises(RejectedFull) as full:

@@ -67,7 +67,9 @@ def with_fields(*fields: dict[str, Any]) -> dict[str, Any]:
     return ORDER | {"fields": [*ORDER["fields"], *fields]}
 
 
-def test_avro_and_its_evolution_become_messages(db: Database, servers: str, name: str, schemas: Registry) -> None:
+def test_avro_records_of_evolving_schemas_become_messages(
+    db: Database, servers: str, name: str, schemas: Registry
+) -> None:
     old, new = avro(schemas, ORDER), avro(schemas, with_fields({"name": "vip", "type": "boolean", "default": False}))
     orders = [
         old({"id": "a", "version": 1}),
@@ -87,7 +89,7 @@ def test_avro_and_its_evolution_become_messages(db: Database, servers: str, name
     assert sorted(schemas.asked[before:]) == ["GET /schemas/ids/1", "GET /schemas/ids/2"]
 
 
-def test_the_newest_schema_reads_old_records_where_it_is_asked_for(schemas: Registry) -> None:
+def test_use_latest_version_decodes_old_avro_records_with_the_newest_schema(schemas: Registry) -> None:
     old = avro(schemas, ORDER)({"id": "a", "version": 1})
     avro(schemas, with_fields({"name": "vip", "type": "boolean", "default": False}))({"id": "a", "version": 2})
     options = {"use.latest.version": True, "subject.name.strategy.type": "TOPIC"}
@@ -95,7 +97,7 @@ def test_the_newest_schema_reads_old_records_where_it_is_asked_for(schemas: Regi
     assert json.loads(decoded(decode, old).body or b"") == {"id": "a", "version": 1, "vip": False}
 
 
-def test_logical_types_have_one_form_in_json(schemas: Registry) -> None:
+def test_each_avro_logical_type_has_one_json_form(schemas: Registry) -> None:
     kinds: dict[str, Any] = {
         "decimal": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2},
         "millis": {"type": "long", "logicalType": "timestamp-millis"},
@@ -158,7 +160,7 @@ def order_of_protobuf() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
 
 
-def test_protobuf_becomes_json_with_its_defaults(schemas: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_protobuf_records_become_json_with_default_values(schemas: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     order = order_of_protobuf()
     serialize = ProtobufSerializer(order, client(schemas))
     first = order(account_id="a", raw=b"\xff")
@@ -182,7 +184,7 @@ def test_protobuf_becomes_json_with_its_defaults(schemas: Registry, monkeypatch:
     assert decoded(named, data).body == record.body
 
 
-def test_a_generated_module_may_be_beside_the_configuration(schemas: Registry, tmp_path: Path) -> None:
+def test_a_generated_protobuf_module_is_found_beside_the_configuration(schemas: Registry, tmp_path: Path) -> None:
     order = order_of_protobuf()
     (tmp_path / "beside_pb2.py").write_text(
         "from ingest.test_schema_registry import order_of_protobuf\nOrder = order_of_protobuf()"
@@ -207,7 +209,7 @@ def test_a_generated_module_may_be_beside_the_configuration(schemas: Registry, t
         decode(SourceRecord("0", 2, data[:-1]))
 
 
-def test_json_is_checked_and_stays_as_it_came(schemas: Registry) -> None:
+def test_json_schema_records_are_validated_and_kept_unchanged(schemas: Registry) -> None:
     from confluent_kafka.schema_registry.json_schema import JSONSerializer  # two seconds, of each process of all tests
 
     schema = {"title": "Order", "type": "object", "properties": {"amount": {"type": "number", "minimum": 0}}}
@@ -223,7 +225,7 @@ def test_json_is_checked_and_stays_as_it_came(schemas: Registry) -> None:
     assert decoded(lenient, data[:5] + b'{"amount": -1}').body == b'{"amount": -1}'
 
 
-def test_keys_are_decoded_and_texts_are_themselves(schemas: Registry) -> None:
+def test_registry_keys_are_decoded_and_text_keys_are_unquoted(schemas: Registry) -> None:
     body = avro(schemas, ORDER)({"id": "a", "version": 1})
     text = avro(schemas, "string", field=MessageField.KEY)('a"é')
     record = avro(schemas, ORDER, field=MessageField.KEY)({"id": "k", "version": 7})
@@ -236,7 +238,7 @@ def test_keys_are_decoded_and_texts_are_themselves(schemas: Registry) -> None:
     assert decoded(SchemaRegistry(schemas.url, "orders", key="avro"), b"\xff", text).body == b"\xff"
 
 
-def test_what_cannot_be_decoded_is_kept_with_its_bytes(
+def test_an_undecodable_record_is_rejected_with_its_bytes(
     db: Database, servers: str, name: str, schemas: Registry
 ) -> None:
     write = avro(schemas, ORDER)
@@ -258,7 +260,7 @@ def test_what_cannot_be_decoded_is_kept_with_its_bytes(
     assert schemas.asked.count("GET /schemas/ids/99") == 1
 
 
-def test_a_value_that_is_nested_too_deeply_is_rejected(schemas: Registry) -> None:
+def test_a_too_deeply_nested_avro_value_is_rejected(schemas: Registry) -> None:
     chain = {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}
     tree = {"type": "record", "name": "T", "fields": [{"name": "of", "type": {"type": "map", "values": "T"}}]}
     decode = SchemaRegistry(schemas.url, "orders", value="avro")
@@ -273,7 +275,7 @@ def test_a_value_that_is_nested_too_deeply_is_rejected(schemas: Registry) -> Non
                 decoded(decode, data[:5] + level * count + end)
 
 
-def test_schemas_may_refer_to_others(schemas: Registry) -> None:
+def test_a_schema_with_references_is_decoded(schemas: Registry) -> None:
     item = {"type": "record", "name": "Item", "namespace": "shop", "fields": [{"name": "sku", "type": "string"}]}
     asked = client(schemas)
     asked.register_schema("item", Schema(json.dumps(item), "AVRO"))
@@ -284,7 +286,7 @@ def test_schemas_may_refer_to_others(schemas: Registry) -> None:
     assert json.loads(decoded(SchemaRegistry(schemas.url, "orders", value="avro"), data).body or b"") == value
 
 
-def test_a_registry_that_is_away_is_waited_for(db: Database, servers: str, name: str, schemas: Registry) -> None:
+def test_an_unavailable_schema_registry_is_retried(db: Database, servers: str, name: str, schemas: Registry) -> None:
     write = avro(schemas, ORDER)
     produce(servers, name, [write({"id": "a", "version": number}) for number in range(1, 31)])
     decode = SchemaRegistry(schemas.url, name, value="avro")
@@ -302,7 +304,7 @@ def test_a_registry_that_is_away_is_waited_for(db: Database, servers: str, name:
     assert [each.revision for each in db.queue("orders").peek(100)] == list(range(1, 31))
 
 
-def test_each_trouble_of_a_registry_is_told_apart(schemas: Registry) -> None:
+def test_each_kind_of_schema_registry_error_has_its_own_message(schemas: Registry) -> None:
     data = avro(schemas, ORDER)({"id": "a", "version": 1})
     schemas.login = "me:right"
     for login, words in ((None, r"refuses the credentials \(HTTP 401\)"), ("me:wrong", "check basic.auth.user.info")):
@@ -330,7 +332,9 @@ def test_each_trouble_of_a_registry_is_told_apart(schemas: Registry) -> None:
         decoded(away, data)
 
 
-def test_the_commands_decode_and_tell_of_a_refusal(servers: str, name: str, schemas: Registry, tmp_path: Path) -> None:
+def test_ingest_commands_decode_records_and_report_refused_credentials(
+    servers: str, name: str, schemas: Registry, tmp_path: Path
+) -> None:
     produce(servers, name, [avro(schemas, ORDER)({"id": "a", "version": 1})])
     schemas.login = "me:right"
 
@@ -362,7 +366,7 @@ def test_the_commands_decode_and_tell_of_a_refusal(servers: str, name: str, sche
     assert json.loads(done.stdout)[0]["received"] == 1
 
 
-def test_a_wrong_configuration_is_refused(schemas: Registry) -> None:
+def test_invalid_schema_registry_settings_are_refused(schemas: Registry) -> None:
     for given, words in (
         ({}, "neither value nor key is set"),
         ({"value": "xml"}, "value is 'xml'; .* avro, protobuf, json"),

@@ -37,7 +37,7 @@ def known(db: Database, form: PositionForm) -> SourceControl:
 
 
 @pytest.mark.parametrize("form", get_args(PositionForm))
-def test_positions_of_another_form_are_refused_and_change_nothing(db: Database, form: PositionForm) -> None:
+def test_a_seek_to_a_position_of_another_form_is_refused(db: Database, form: PositionForm) -> None:
     control = known(db, form)
     assert {each.position_form for each in control.partitions()} == {form}
     for position in NUMBERS[form]:
@@ -54,7 +54,7 @@ def test_positions_of_another_form_are_refused_and_change_nothing(db: Database, 
     assert control.partitions() == before
 
 
-def test_each_source_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_source_declares_its_position_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     assert FolderSource(tmp_path).position_form == KafkaSource("127.0.0.1:9", "t").position_form == "number"
     assert OutboxSource("postgresql://127.0.0.1:9/x", "t").position_form == "transaction"
@@ -63,7 +63,7 @@ def test_each_source_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("position", ["-1", "abc", '"abc"', "1.5", "NaN", "[1]", "1" + "0" * 30, "-x"])
-def test_the_command_names_the_value_and_what_is_expected(
+def test_the_seek_command_names_the_invalid_position_and_the_expected_form(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, position: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

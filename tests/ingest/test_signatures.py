@@ -120,7 +120,9 @@ def without(headers: dict[str, str], name: str) -> dict[str, str]:
         ),
     ],
 )
-def test_standard_webhooks(expected: str, headers: dict[str, str], body: bytes, secrets: list[str], now_s: int) -> None:
+def test_standard_webhooks_signatures_are_verified(
+    expected: str, headers: dict[str, str], body: bytes, secrets: list[str], now_s: int
+) -> None:
     assert verdict("standard", headers, body, secrets, now_s) == expected
 
 
@@ -145,7 +147,7 @@ def test_standard_webhooks(expected: str, headers: dict[str, str], body: bytes, 
         ("refused", f"t={STRIPE_NOW},v1=é", [STRIPE_1], STRIPE_NOW),
     ],
 )
-def test_stripe(expected: str, header: str, secrets: list[str], now_s: int) -> None:
+def test_stripe_signatures_are_verified(expected: str, header: str, secrets: list[str], now_s: int) -> None:
     assert verdict("stripe", {"stripe-signature": header}, STRIPE_BODY, secrets, now_s) == expected
 
 
@@ -164,7 +166,7 @@ def test_stripe(expected: str, header: str, secrets: list[str], now_s: int) -> N
         ),
     ],
 )
-def test_github(secret: str, body: bytes, digest: str) -> None:
+def test_github_signatures_are_verified(secret: str, body: bytes, digest: str) -> None:
     def of(header: str, body: bytes = body, secrets: tuple[str, ...] = (secret,)) -> str:
         return verdict("github", {"x-hub-signature-256": header}, body, list(secrets), 0)
 
@@ -175,7 +177,7 @@ def test_github(secret: str, body: bytes, digest: str) -> None:
     assert of(f"sha1={digest}") == of(digest) == of("sha256=") == of("") == "malformed"
 
 
-def test_a_secret_that_is_none_is_refused_and_not_shown() -> None:
+def test_an_invalid_secret_is_refused_without_showing_it() -> None:
     for scheme in CHECKS:
         with pytest.raises(InputError, match="empty"):
             key_of(scheme, "")
@@ -203,7 +205,7 @@ def is_ok(check: Callable[[], object], *refusals: type[Exception]) -> bool:
     return True
 
 
-def test_stripes_own_package_has_the_same_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stripe_verdicts_equal_those_of_the_stripe_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for a signature that is not ASCII, on which it raises TypeError, which is a refusal here."""
     rng, now = random.Random(7), STRIPE_NOW
     monkeypatch.setattr(time, "time", lambda: float(now))
@@ -223,7 +225,7 @@ def test_stripes_own_package_has_the_same_verdicts(monkeypatch: pytest.MonkeyPat
     assert seen == {True, False}
 
 
-def test_the_package_of_standard_webhooks_has_the_same_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_webhooks_verdicts_equal_those_of_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one difference: on a malformed list of signatures it raises ValueError, which is a refusal here."""
     rng, now = random.Random(11), NOW
 
@@ -267,7 +269,7 @@ def test_the_package_of_standard_webhooks_has_the_same_verdicts(monkeypatch: pyt
         ("standard", without(svix(), "svix-signature"), "svix-signature"),
     ],
 )
-def test_a_header_that_is_missing_is_named(scheme: Scheme, headers: dict[str, str], missing: str) -> None:
+def test_a_missing_signature_header_is_named(scheme: Scheme, headers: dict[str, str], missing: str) -> None:
     with pytest.raises(SignatureRefused, match=f"the header {missing} is missing") as refused:
         CHECKS[scheme]([key_of("stripe", "s")], headers, b"{}", NOW, 300)
     assert refused.value.is_malformed

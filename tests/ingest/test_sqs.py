@@ -91,7 +91,7 @@ def sent(db: Database) -> dict[str, list[int]]:
     return dict(found)
 
 
-def test_q1_q2_q4_groups_keep_their_order_however_they_are_mixed(db: Database, sqs: Sqs, fifo: str) -> None:
+def test_q1_q2_q4_interleaved_groups_keep_their_order(db: Database, sqs: Sqs, fifo: str) -> None:
     for n in range(1, 16):
         for group in "abc":
             sqs.send(fifo, group, n)
@@ -100,7 +100,7 @@ def test_q1_q2_q4_groups_keep_their_order_however_they_are_mixed(db: Database, s
     assert sqs.left(fifo) == 0
 
 
-def test_q3_what_is_rejected_holds_nobody_up(db: Database, sqs: Sqs, fifo: str) -> None:
+def test_q3_a_rejected_message_does_not_block_its_group(db: Database, sqs: Sqs, fifo: str) -> None:
     sqs.send(fifo, "a", 1)
     sqs.client.send_message(QueueUrl=fifo, MessageBody="{", MessageGroupId="a", MessageDeduplicationId="poison")
     sqs.send(fifo, "a", 2)
@@ -109,7 +109,7 @@ def test_q3_what_is_rejected_holds_nobody_up(db: Database, sqs: Sqs, fifo: str) 
     assert (sent(db), sqs.left(fifo)) == ({"a": [1, 2]}, 0)
 
 
-def test_q5_an_id_is_known_for_ever_and_kept_if_it_means_something_else(db: Database, sqs: Sqs) -> None:
+def test_q5_ids_are_remembered_for_ever_and_a_reused_id_is_rejected(db: Database, sqs: Sqs) -> None:
     """SQS forgets an id after five minutes: here the three are in queues of their own, with one name for the source."""
     db.queue("payments", QueueSettings(dedup_window_s=0))
     for place, amount in enumerate((10, 10, 12)):
@@ -121,7 +121,7 @@ def test_q5_an_id_is_known_for_ever_and_kept_if_it_means_something_else(db: Data
     assert kept.reason == "the id 'pay-77' was already used for another message"
 
 
-def test_a_poll_ends_at_a_bound_in_bytes_and_the_rest_keeps_its_order(sqs: Sqs, fifo: str) -> None:
+def test_an_sqs_poll_is_limited_in_bytes_and_keeps_the_order(sqs: Sqs, fifo: str) -> None:
     for n in range(1, 16):
         sqs.send(fifo, "ab"[n % 2], n, text="x" * 5_000)
     reader = source(fifo)
@@ -147,7 +147,7 @@ def test_a_poll_ends_at_a_bound_in_bytes_and_the_rest_keeps_its_order(sqs: Sqs, 
     assert sqs.left(fifo) == 0
 
 
-def test_what_a_poll_had_no_room_for_is_given_back(sqs: Sqs, fifo: str) -> None:
+def test_messages_left_over_by_a_limited_sqs_poll_are_returned(sqs: Sqs, fifo: str) -> None:
     for n in range(1, 5):
         sqs.send(fifo, "a", n)
     first, second = source(fifo), source(fifo)
@@ -163,7 +163,7 @@ def test_what_a_poll_had_no_room_for_is_given_back(sqs: Sqs, fifo: str) -> None:
     assert found == [1, 2, 3, 4]
 
 
-def test_q6_messages_stay_hidden_while_their_commit_waits(
+def test_q6_the_visibility_timeout_is_extended_while_the_commit_waits(
     db: Database, sqs: Sqs, fifo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.queue("payments", QueueSettings(max_depth=1))
@@ -190,7 +190,7 @@ def test_q6_messages_stay_hidden_while_their_commit_waits(
     assert host.counts.ignored == 0, "nothing came twice"
 
 
-def test_q7_a_number_of_128_bits_stays_a_text(db: Database, sqs: Sqs, fifo: str) -> None:
+def test_q7_a_128_bit_sequence_number_stays_text(db: Database, sqs: Sqs, fifo: str) -> None:
     sqs.send(fifo, "a", 1)
     reader = source(fifo)
     reader.open("q", None)
@@ -209,7 +209,7 @@ def test_q7_a_number_of_128_bits_stays_a_text(db: Database, sqs: Sqs, fifo: str)
         map_(found)
 
 
-def test_a_standard_queue_is_known_by_the_message_id(db: Database, sqs: Sqs) -> None:
+def test_messages_of_a_standard_queue_are_deduplicated_by_message_id(db: Database, sqs: Sqs) -> None:
     url = sqs.queue(f"standard-{id(db)}", VisibilityTimeout="1")
     for n in range(25):
         sqs.client.send_message(QueueUrl=url, MessageBody=json.dumps({"n": n}))
@@ -219,7 +219,7 @@ def test_a_standard_queue_is_known_by_the_message_id(db: Database, sqs: Sqs) -> 
     assert sqs.left(url) == 0
 
 
-def test_what_could_not_be_deleted_comes_again_and_is_known(
+def test_a_message_with_a_failed_delete_is_received_again_and_ignored(
     db: Database, sqs: Sqs, fifo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in (1, 2, 3):
@@ -239,7 +239,7 @@ def test_what_could_not_be_deleted_comes_again_and_is_known(
     assert (sent(db), sqs.left(fifo)) == ({"a": [1, 2, 3]}, 0)
 
 
-def test_deletes_that_fail_in_part_are_tried_again() -> None:
+def test_partially_failed_deletes_are_retried() -> None:
     class Client:
         """A queue that refuses one message of each batch at first."""
 
@@ -261,7 +261,7 @@ def test_deletes_that_fail_in_part_are_tried_again() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_group_keeps_the_rules_of_a_source(sqs: Sqs, fifo: str, seed: int) -> None:
+def test_an_sqs_group_passes_the_source_check(sqs: Sqs, fifo: str, seed: int) -> None:
     def make(numbers: Sequence[int]) -> None:
         for n in numbers:
             sqs.send(fifo, "a", n)
@@ -269,7 +269,7 @@ def test_a_group_keeps_the_rules_of_a_source(sqs: Sqs, fifo: str, seed: int) -> 
     inturn.testing.source(lambda: source(fifo), make, seed=seed, steps=40, redelivers=True)
 
 
-def test_what_is_wrong_at_the_start_is_told(db: Database, sqs: Sqs, fifo: str) -> None:
+def test_invalid_sqs_settings_and_queues_are_reported_at_the_start(db: Database, sqs: Sqs, fifo: str) -> None:
     with pytest.raises(InputError, match=r"queue_url is .*https://sqs"):
         SqsSource("payments")
     with pytest.raises(InputError, match="visibility_s is 0"):
@@ -279,7 +279,7 @@ def test_what_is_wrong_at_the_start_is_told(db: Database, sqs: Sqs, fifo: str) -
 
 
 @pytest.mark.parametrize("sqs", ["inturn"], indirect=True)
-def test_the_command_runs_it_and_says_what_is_kept_for_a_position(sqs: Sqs, fifo: str, tmp_path: Path) -> None:
+def test_ingest_check_run_and_status_work_for_an_sqs_source(sqs: Sqs, fifo: str, tmp_path: Path) -> None:
     sqs.send(fifo, "a", 1)
     config, other = tmp_path / "ingest.toml", tmp_path / "other.toml"
     same = '[[sources]]\nname = "bids"\nqueue = "bids.db#bids"\nkind = '
@@ -303,7 +303,7 @@ def test_the_command_runs_it_and_says_what_is_kept_for_a_position(sqs: Sqs, fifo
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.parametrize("sqs", ["inturn"], indirect=True)
-def test_lives_that_end_at_every_point(
+def test_an_sqs_source_killed_at_every_point_sends_each_message_once(
     db: Database, address: str, sqs: Sqs, fifo: str, soak_seed: int, soak_times: int
 ) -> None:
     chance = random.Random(soak_seed)
@@ -316,9 +316,7 @@ def test_lives_that_end_at_every_point(
     check_came_once(db.queue("payments"), names)
 
 
-def test_an_attribute_of_an_unknown_form_and_a_time_that_is_none_stall_nothing(
-    db: Database, sqs: Sqs, fifo: str
-) -> None:
+def test_malformed_sqs_attributes_and_times_block_nothing(db: Database, sqs: Sqs, fifo: str) -> None:
     """Other servers have this API: what they answer may not be what the documentation of AWS says."""
 
     def change(parsed: dict[str, Any], **_: Any) -> None:

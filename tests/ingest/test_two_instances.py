@@ -62,7 +62,7 @@ def sent(db: Database) -> list[tuple[str | None, int | None]]:
     return [(each.group, each.revision) for each in db.queue("payments").peek()]
 
 
-def test_a_record_that_commits_late_is_not_overtaken_by_a_later_one_of_its_partition(
+def test_a_late_committed_rejected_record_is_resent_before_later_ones_of_its_partition(
     db: Database, instances: tuple[Instance, Instance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p, q = instances
@@ -87,7 +87,9 @@ def test_a_record_that_commits_late_is_not_overtaken_by_a_later_one_of_its_parti
     assert sent(db) == [("p", 1), ("q", 1), ("q", 2)]
 
 
-def test_a_look_waits_for_no_transaction_of_an_instance(db: Database, instances: tuple[Instance, Instance]) -> None:
+def test_listing_partitions_does_not_wait_for_the_lock_of_an_instance(
+    db: Database, instances: tuple[Instance, Instance]
+) -> None:
     for each in instances:
         each.lock()
     control = SourceControl(db, "bank")

@@ -68,7 +68,7 @@ def body(revision: int) -> bytes:
     return json.dumps({"order": "ord_7", "revision": revision, "status": str(revision)}).encode()
 
 
-def test_a_request_is_accepted_once_and_refused_as_by_the_endpoint(db: Database) -> None:
+def test_the_webhook_app_answers_requests_like_the_server_endpoint(db: Database) -> None:
     own = WebhookApp(db, [HOOK])
     for app, path in ((own, "/shop"), (Starlette(routes=[Mount("/hooks", own)]), "/hooks/shop")):
         told = request(app, path, body(1), signed(f"m{path}", body(1)))
@@ -84,7 +84,7 @@ def test_a_request_is_accepted_once_and_refused_as_by_the_endpoint(db: Database)
     assert [each.body for each in SourceControl(db, "shop").rejected()] == [b"no JSON"] * 2
 
 
-def test_the_names_of_svix_give_the_same_id(db: Database) -> None:
+def test_svix_header_names_give_the_same_deduplication_id(db: Database) -> None:
     app = WebhookApp(db, [HOOK])
 
     def svix(sent: bytes, id_: str) -> list[tuple[bytes, bytes]]:
@@ -108,7 +108,7 @@ def hub_signed(sent: bytes, *more: tuple[bytes, bytes]) -> list[tuple[bytes, byt
     return [(b"x-hub-signature-256", b"sha256=" + digest), (b"x-github-delivery", digest), *more]
 
 
-def test_a_compressed_body_is_signed_as_sent_and_unpacked_after_it(db: Database) -> None:
+def test_a_gzip_body_is_verified_as_sent_and_then_decompressed(db: Database) -> None:
     mapping = MessageMapping(group="body.order", revision="body.revision")
     app = WebhookApp(db, [Webhook(name="ci", queue="q", signature="github", secrets=["s"], mapping=mapping)])
     gzipped = (b"Content-Encoding", b"gzip")
@@ -133,7 +133,7 @@ def test_a_compressed_body_is_signed_as_sent_and_unpacked_after_it(db: Database)
     assert "content-encoding is 'br'; only gzip" in rejected[3].reason
 
 
-def test_a_bomb_is_refused_before_it_is_memory(db: Database) -> None:
+def test_a_decompression_bomb_is_rejected_without_using_memory(db: Database) -> None:
     hook = Webhook(name="ci", queue="q", signature="github", secrets=["s"])
     inner = gzip.compress(bytes(500_000_000), 1)  # zeros, a thousand times smaller
     bomb = inner[: limits.BODY_BYTES - 1] if len(inner) >= limits.BODY_BYTES else inner
@@ -153,7 +153,7 @@ def test_a_bomb_is_refused_before_it_is_memory(db: Database) -> None:
     assert not db.queue("q").peek()
 
 
-def test_a_full_queue_asks_for_a_retry(db: Database) -> None:
+def test_a_webhook_for_a_full_queue_gets_503_with_retry_after(db: Database) -> None:
     app = WebhookApp(db, [HOOK])
     db.queue("orders").configure(max_depth=1)
     assert request(app, "/shop", body(1), signed("m1", body(1)))[0] == 202
@@ -161,7 +161,7 @@ def test_a_full_queue_asks_for_a_retry(db: Database) -> None:
     assert (status, headers[b"retry-after"]) == (503, b"1")
 
 
-def test_a_client_that_is_gone_has_sent_nothing(db: Database) -> None:
+def test_a_disconnected_client_sends_no_message(db: Database) -> None:
     async def receive() -> Any:
         return {"type": "http.disconnect"}
 
@@ -174,7 +174,7 @@ def test_a_client_that_is_gone_has_sent_nothing(db: Database) -> None:
     assert not db.queue("orders").peek()
 
 
-def test_w3_deliveries_in_parallel_read_the_state_one_after_the_other(db: Database) -> None:
+def test_w3_parallel_webhook_deliveries_of_a_group_are_applied_one_after_the_other(db: Database) -> None:
     """Both found no row, and the creation overwrote what the update had written; here a subscription has one turn."""
     hook = Webhook(name="pay", queue="subs", signature="none", mapping=MessageMapping(group="body.sub", id="body.id"))
     app, subs = WebhookApp(db, [hook]), db.queue("subs")
@@ -194,7 +194,7 @@ def test_w3_deliveries_in_parallel_read_the_state_one_after_the_other(db: Databa
     assert states == {f"sub_{n}": {"status": "active"} for n in range(20)}
 
 
-def test_w10_through_the_web_server_the_queue_and_the_worker(db: Database) -> None:
+def test_w10_retried_and_reordered_webhooks_are_applied_once_in_order(db: Database) -> None:
     """Revision 1 fails and is sent again after revision 2, and once more since its answer was lost."""
 
     def apply(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -236,7 +236,7 @@ def test_w8_the_rank_of_a_status_is_the_revision_of_its_message(db: Database) ->
     ]
 
 
-def test_what_is_wrong_is_refused_when_it_is_made(db: Database) -> None:
+def test_invalid_webhook_settings_are_refused_at_construction(db: Database) -> None:
     known: dict[str, Any] = {"name": "a", "queue": "q", "signature": "github", "secrets": ["s"]}
     for wrong, words in (
         ({"name": "a/b"}, "name 'a/b': 1 to"),

@@ -62,7 +62,7 @@ def commuting(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str,
     return {"status": message["status"], "since": now}, []
 
 
-def test_w1_an_update_that_comes_before_its_creation() -> None:
+def test_w1_an_update_before_its_creation_is_ordered_by_timestamp() -> None:
     wrong = replayed([U, C], inturn.Arrival())
     assert (status(wrong), wrong.counts.applied) == ("incomplete", 2)  # the last one wins, and is the older
     late = inturn.Timestamp("created", lateness="5 seconds")
@@ -80,14 +80,14 @@ def test_w1_an_update_that_comes_before_its_creation() -> None:
 @pytest.mark.parametrize("messages", [(U, C), (C, U), (U, C, U), (C, U, C)])
 @pytest.mark.parametrize("same_second", [False, True])
 @pytest.mark.parametrize("steps", [False, True])
-def test_w1_w2_a_handler_that_commutes_is_right_in_any_order(
+def test_w1_w2_a_commutative_handler_gives_the_right_state_in_any_order(
     messages: Sequence[dict[str, Any]], same_second: bool, steps: bool
 ) -> None:
     when = {"created": at(0)} if same_second else {}
     assert status(replayed([each | when for each in messages], inturn.Arrival(), commuting, steps=steps)) == "active"
 
 
-def test_w2_two_events_of_one_second() -> None:
+def test_w2_two_events_of_one_second_keep_their_arrival_order() -> None:
     """Stripe's `created` has whole seconds: no order by it tells these two apart, so that they stay as they came."""
     created = {"type": "created", "created": 5, "status": "incomplete", "id": "evt_1PJVXNBzH5DDPixH6s1mtfkF"}
     updated = {"type": "updated", "created": 5, "status": "active", "id": "evt_1PJVXNBzH5DDPixHId5cNSFm"}
@@ -99,7 +99,7 @@ def test_w2_two_events_of_one_second() -> None:
     assert status(replayed(times[::-1], order, final=True)) == "active"
 
 
-def test_w4_an_invoice_never_goes_back() -> None:
+def test_w4_a_handler_by_rank_never_reverts_an_invoice_status() -> None:
     ranks = {"draft": 1, "open": 2, "paid": 3}
     news = ["draft", "open", "open", "paid", "open", "paid", "open"]  # ends with invoice.finalized, though paid
     events = [{"status": each, "rank": ranks[each], "id": f"evt_{n}"} for n, each in enumerate(news)]
@@ -112,7 +112,7 @@ def test_w4_an_invoice_never_goes_back() -> None:
 
 
 @pytest.mark.parametrize("first", ["invoice", "session"])
-def test_w5_two_objects_make_one_record(first: str) -> None:
+def test_w5_a_handler_joins_two_objects_in_any_order(first: str) -> None:
     """The payment comes before the session that knows the user: whatever comes is kept until both are there."""
 
     def both(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
@@ -124,7 +124,7 @@ def test_w5_two_objects_make_one_record(first: str) -> None:
     assert [each.output for each in made.outputs] == [{"invoice": "paid", "session": "user-1"}]
 
 
-def test_w6_times_of_microseconds() -> None:
+def test_w6_events_are_ordered_by_microsecond_timestamps() -> None:
     came = [(1.5, "updated", "completed"), (1.6, "completed", "completed"), (0.0, "updated", "paid")]
     events = [{"at": at(s), "status": each, "type": kind} for s, kind, each in came]
     assert status(replayed(events, inturn.Arrival())) == "paid"  # falls back
@@ -134,7 +134,7 @@ def test_w6_times_of_microseconds() -> None:
     assert (status(strict), strict.counts.rejected) == ("completed", {"late": 1})
 
 
-def test_w7_times_that_are_wrong_are_repaired_by_no_order() -> None:
+def test_w7_wrong_timestamps_need_a_commutative_handler() -> None:
     came = [(19.482003, "active"), (19.604839, "updated"), (19.839710, "created")]
     events = [{"at": at(s), "status": "created" if kind == "created" else "active", "type": kind} for s, kind in came]
     assert status(replayed(events, inturn.Timestamp("at", lateness="5 seconds"), final=True)) == "created"
@@ -154,7 +154,7 @@ RANKS = {"queued": 1, "in_progress": 2, "completed": 3}
     ],
 )
 @pytest.mark.parametrize("steps", [False, True])
-def test_w8_the_rank_of_a_status(came: Sequence[str], stale: int, steps: bool) -> None:
+def test_w8_status_ranks_order_events_monotonically(came: Sequence[str], stale: int, steps: bool) -> None:
     events = [{"status": each, "rank": RANKS[each], "run_attempt": 1} for each in came]
     made = replayed(events, inturn.Monotone("rank", epoch="run_attempt"), steps=steps)
     assert (status(made), made.counts.stale if not steps else stale) == ("completed", stale)
@@ -166,20 +166,20 @@ def test_w8_the_rank_of_a_status(came: Sequence[str], stale: int, steps: bool) -
     assert skipped.counts.held > 0 or came[:2] == ("in_progress", "queued")  # a job that is skipped waits for ever
 
 
-def test_w9_versions_that_begin_with_zero() -> None:
+def test_w9_gapless_versions_from_zero_need_start_0() -> None:
     events = [{"v": each, "status": str(each)} for each in (1, 0, 2, 1)]
     assert replayed(events, inturn.Gapless("v")).counts.rejected == {"invalid": 1}
     made = replayed(events, inturn.Gapless("v", start=0))
     assert (status(made), made.counts.applied, made.counts.duplicate) == ("2", 3, 1)
 
 
-def test_w10_a_retry_overtakes_and_its_answer_is_lost() -> None:
+def test_w10_a_reordered_and_repeated_retry_is_applied_once_in_order() -> None:
     events = [{"rev": each, "status": str(each)} for each in (2, 1, 1)]
     made = replayed(events, inturn.Gapless("rev"), steps=True)
     assert (status(made), made.counts.duplicate) == ("2", 1)
 
 
-def test_w11_two_events_of_one_change() -> None:
+def test_w11_two_events_of_one_change_need_the_previous_values() -> None:
     def welcome(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         return state, ["welcome back"] if "status" in message["previous"] else []
 
@@ -196,7 +196,7 @@ def test_w11_two_events_of_one_change() -> None:
     assert (len(none.outputs), none.counts.stale) == (0, 2)  # each event has a part of the news
 
 
-def test_w11_a_true_redelivery_counts_once() -> None:
+def test_w11_a_redelivery_is_counted_once_by_its_id() -> None:
     def credit(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         return {"credits": state.get("credits", 0) + message["credits"]}, []
 

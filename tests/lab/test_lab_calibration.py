@@ -50,7 +50,7 @@ def percent_out_of_turn(design: Design, knobs: Knobs) -> float:
 
 
 @pytest.mark.parametrize(("design", "consumers", "prefetch", "failures", "measured", "fitted"), ROWS)
-def test_the_model_is_near_what_was_measured(
+def test_the_model_is_close_to_the_shares_measured_with_rabbitmq(
     design: type[CompetingConsumers], consumers: int, prefetch: int, failures: float, measured: float, fitted: bool
 ) -> None:
     knobs = [Knobs(consumers=consumers, prefetch=prefetch, failure_rate=failures, seed=seed) for seed in range(SEEDS)]

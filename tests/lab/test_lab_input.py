@@ -20,14 +20,14 @@ def at(*messages: tuple[int, str, int]) -> list[LabMessage]:
     return [LabMessage(at_us=when, group=group, revision=revision) for when, group, revision in messages]
 
 
-def test_places_and_copies_are_found() -> None:
+def test_a_workload_finds_the_rank_and_the_duplicates_of_messages() -> None:
     load = Workload(at((5, "a", 30), (0, "a", 10), (9, "a", 20), (9, "b", 7), (12, "a", 10)))
     assert load.arrival_us == [0, 5, 9, 9, 12]
     assert load.rank == [0, 2, 1, 0, 0]
     assert load.first == [0, 1, 2, 3, 0]
 
 
-def test_a_gap_is_known_where_every_revision_exists() -> None:
+def test_a_workload_with_a_start_revision_recognizes_gaps() -> None:
     messages = at((0, "a", 1), (1, "a", 3))
     assert Workload(messages).place == [0, 1]
     assert Workload(messages, start=1).place == [0, 2]
@@ -35,7 +35,7 @@ def test_a_gap_is_known_where_every_revision_exists() -> None:
         Workload(messages, start=2)
 
 
-def test_what_commutes_leaves_its_group() -> None:
+def test_commuting_messages_get_keys_of_their_own_when_split() -> None:
     messages = [LabMessage(at_us=n, group="a", revision=n, body=n % 2) for n in range(1, 6)]
     load = Workload(messages, commutes=bool, split=True)
     assert load.group == [0] * 5
@@ -44,7 +44,7 @@ def test_what_commutes_leaves_its_group() -> None:
     assert [load.place[n] for n in (1, 3)] == [0, 1]
 
 
-def test_a_log_is_read() -> None:
+def test_a_log_with_nested_keys_times_and_durations_is_read() -> None:
     rows: list[dict[str, Any]] = [
         {"key": {"id": 7}, "rev": 2, "at": "2026-03-01T12:00:01Z", "took": 1.5},
         {"key": {"id": 7}, "rev": 1, "at": NOON, "took": None},
@@ -69,13 +69,13 @@ def test_a_time_orders_a_log_without_revisions() -> None:
         ({"g": "a", "rev": 2, "at": 5, "took": -1}, "row 1: took is -1; expected milliseconds"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_named(row: dict[str, Any], said: str) -> None:
+def test_an_unreadable_log_row_is_named_in_the_error(row: dict[str, Any], said: str) -> None:
     good = {"g": "a", "rev": 1, "at": 0, "took": 0}
     with pytest.raises(InputError, match=said):
         messages_of([good, row], group="g", order="rev", arrival="at", duration_ms="took")
 
 
-def test_what_a_log_is_like() -> None:
+def test_a_profile_has_the_shares_gaps_lateness_and_duplicates_of_a_log() -> None:
     messages = at((0, "a", 1), (10, "a", 3), (20, "b", 1), (25, "a", 2), (30, "a", 1))
     profile = profile_of(messages)
     assert profile.shares == (3, 1)
@@ -84,7 +84,7 @@ def test_what_a_log_is_like() -> None:
     assert (profile.copies_us, profile.copy_share) == ((30,), 0.25)
 
 
-def test_synthetic_messages_are_of_the_same_kind() -> None:
+def test_synthetic_messages_have_the_profile_of_the_log() -> None:
     log = [
         LabMessage(at_us=n * 1000 + (9000 if n % 10 == 0 else 0), group=f"g{n % 3 % 2}", revision=n, duration_us=n % 7)
         for n in range(3000)
@@ -97,12 +97,12 @@ def test_synthetic_messages_are_of_the_same_kind() -> None:
     assert fitted(log, seed=1) == fitted(log, seed=1) != fitted(log, seed=2)
 
 
-def test_an_empty_log_is_an_error() -> None:
+def test_a_profile_of_an_empty_log_is_refused() -> None:
     with pytest.raises(InputError, match="no messages"):
         profile_of([])
 
 
-def test_each_design_gets_the_same_draws() -> None:
+def test_random_draws_are_the_same_for_each_design() -> None:
     load = Workload(at(*((n, "a", n) for n in range(200))))
     one, other = (Draws(load, Knobs(failure_rate=0.2, poison_rate=0.1, crash_rate=0.1, seed=5)) for _ in range(2))
     assert (one.duration_us, one.planned_failures, one.poison) == (
@@ -118,18 +118,18 @@ def test_each_design_gets_the_same_draws() -> None:
     ("turned", "said"),
     [({"consumers": 0}, "consumers is 0"), ({"crash_rate": 2}, "from 0 to 1"), ({"restart_s": -1}, "restart_s is -1")],
 )
-def test_a_knob_beyond_its_bounds_is_named(turned: dict[str, Any], said: str) -> None:
+def test_a_parameter_out_of_its_bounds_is_named_in_the_error(turned: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Knobs(**turned)
 
 
-def test_a_body_is_needed_for_a_handler() -> None:
+def test_a_pipeline_handler_requires_message_bodies() -> None:
     pipeline = Pipeline(name="p", group="g", order=Gapless("rev"), handler=lambda state, _: (state, []))
     with pytest.raises(InputError, match="no body for the handler"):
         run(at((0, "a", 1)), pipeline=pipeline)
 
 
-def test_a_handler_that_raises_changes_nothing_even_in_place() -> None:
+def test_a_handler_error_discards_state_changes_made_in_place() -> None:
     def handle(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         state["seen"] = state.get("seen", 0) + message["n"]
         if message["n"] == 100:

@@ -85,7 +85,7 @@ def check(load: Workload, log: SimulationLog) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(messages=inputs(), knobs=troubles)
-def test_each_message_is_counted_once_and_a_consumer_does_one_thing_at_a_time(
+def test_each_message_has_one_outcome_and_a_consumer_handles_one_message_at_a_time(
     name: str, messages: list[LabMessage], knobs: Knobs
 ) -> None:
     check(*simulated(design_named(name), messages, knobs))
@@ -126,7 +126,9 @@ def test_inturn_never_gives_a_wrong_state(messages: list[LabMessage], knobs: Kno
 
 @pytest.mark.parametrize("grade", ["monotone", "arrival"])
 @given(messages=inputs(), knobs=troubles)
-def test_inturn_applies_once_whatever_its_order_can_tell(grade: Any, messages: list[LabMessage], knobs: Knobs) -> None:
+def test_inturn_applies_each_message_once_with_every_order_grade(
+    grade: Any, messages: list[LabMessage], knobs: Knobs
+) -> None:
     load, log = simulated(Inturn(grade=grade), messages, knobs)
     check(load, log)
     result = measure(Inturn(), load, log, Judge(load, None))
@@ -151,7 +153,7 @@ def test_a_resequencer_that_waits_long_enough_never_gives_a_wrong_state(
 
 @pytest.mark.parametrize("name", [design.name for design in DESIGNS if design.keeps_order])
 @given(messages=inputs(in_order=True), knobs=troubles)
-def test_where_order_is_kept_no_throughput_exceeds_the_bound_of_the_hottest_group(
+def test_ordered_designs_do_not_exceed_the_throughput_bound_of_the_hottest_group(
     name: str, messages: list[LabMessage], knobs: Knobs
 ) -> None:
     quiet = msgspec.structs.replace(knobs, poison_rate=0.0, visibility_s=9.0, max_attempts=99)
@@ -166,7 +168,7 @@ SMALL = [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
-def test_all_small_histories(name: str) -> None:
+def test_every_design_keeps_its_guarantees_in_all_small_histories(name: str) -> None:
     """Every order of arrival of four messages, every one that fails once, one or two consumers, at once or spread."""
     design = design_named(name)
     for order, bad, consumers, ahead, gap in product(permutations(SMALL), [None, *SMALL], (1, 2), (1, 3), (0, 700)):

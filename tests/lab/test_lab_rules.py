@@ -67,25 +67,25 @@ FIVE = ("a1", "a2", "a3", "a4", "a5")
         (QuorumSingleActiveConsumer(), 1, "a1! a2 a3 a4 a5 a1"),
     ],
 )
-def test_rabbitmq_puts_a_requeued_message_where_it_documents(design: Design, prefetch: int, expected: str) -> None:
+def test_rabbitmq_requeues_a_message_at_its_documented_place(design: Design, prefetch: int, expected: str) -> None:
     run = Simulated(design, messages(*FIVE, fails={"a1": 1}), consumers=1, prefetch=prefetch)
     assert run.handled() == expected
 
 
-def test_a_quorum_queue_without_a_limit_goes_round_where_each_message_fails() -> None:
+def test_a_quorum_queue_without_a_limit_requeues_failed_messages_at_the_end() -> None:
     run = Simulated(
         QuorumSingleActiveConsumer(), messages(*FIVE, fails=dict.fromkeys(FIVE, 1)), consumers=2, prefetch=1
     )
     assert run.handled() == "a1! a2! a3! a4! a5! a1 a2 a3 a4 a5"
 
 
-def test_a_quorum_queue_with_a_limit_gives_a_message_up() -> None:
+def test_a_quorum_queue_with_a_delivery_limit_dead_letters_a_failing_message() -> None:
     run = Simulated(LimitedQuorumConsumers(), messages(*FIVE, fails={"a2": 5}), consumers=1, prefetch=1, max_attempts=3)
     assert run.handled() == "a1 a2! a2! a2! a3 a4 a5"
     assert run.disposition("a2") == Disposition.DEAD_LETTER
 
 
-def test_a_single_active_consumer_hands_over_when_it_dies() -> None:
+def test_a_dead_single_active_consumer_is_replaced_without_overlap() -> None:
     knobs = {"consumers": 2, "prefetch": 2, "crash_rate": 0.3, "crash_after_effect": 0.0, "seed": 1, "restart_s": 0.001}
     run = Simulated(SingleActiveConsumer(), messages(*(f"a{n}" for n in range(1, 20))), **knobs)
     assert {who for _, _, who, _, _ in run.log.attempts} == {0, 1}
@@ -94,7 +94,7 @@ def test_a_single_active_consumer_hands_over_when_it_dies() -> None:
     assert run.log.disposition.count(Disposition.APPLIED) == 19
 
 
-def test_the_auctions_of_the_article_come_in_its_batches() -> None:
+def test_sqs_fifo_delivers_the_auctions_in_the_batches_of_the_article() -> None:
     story = scenario("auctions")
     run = Simulated(SqsFifo(), story.messages, consumers=2, batch=10)
     first, second = run.handled(0).split(), run.handled(1).split()
@@ -106,30 +106,30 @@ def test_the_auctions_of_the_article_come_in_its_batches() -> None:
     assert run.spans("B11")[0][0] > other
 
 
-def test_a_batch_is_filled_from_the_oldest_group_first() -> None:
+def test_sqs_fifo_fills_a_batch_from_the_oldest_group_first() -> None:
     run = Simulated(SqsFifo(), messages("b1", "a1", "b2", "a2", "b3", "a3"), consumers=1, batch=10)
     assert run.handled() == "b1 b2 b3 a1 a2 a3"
 
 
-def test_a_group_is_blocked_while_a_batch_of_it_is_in_flight() -> None:
+def test_sqs_fifo_blocks_a_group_while_its_batch_is_in_flight() -> None:
     names = [f"a{n}" for n in range(1, 12)]
     run = Simulated(SqsFifo(), messages(*names), consumers=2, batch=10)
     assert run.handled() == " ".join(names)
     assert run.spans("a11")[0][0] > run.spans("a10")[0][1]
 
 
-def test_a_failed_message_of_a_batch_keeps_its_group_and_no_other() -> None:
+def test_a_failed_message_of_an_sqs_fifo_batch_blocks_only_its_group() -> None:
     run = Simulated(SqsFifo(), messages("a1", "b1", "a2", "b2", "a3", "b3", fails={"a2": 1}), consumers=1, batch=10)
     assert run.handled() == "a1 a2! b1 b2 b3 a2 a3"
 
 
-def test_a_group_that_was_given_back_stands_at_the_end_of_the_line() -> None:
+def test_sqs_fifo_moves_a_group_with_a_returned_message_to_the_end_of_the_ready_queue() -> None:
     given = messages("a1", "b1", "c1", fails={"a1": 1})
     run = Simulated(SqsFifo(), given, consumers=1, batch=1)
     assert run.handled() == "a1! b1 c1 a1"
 
 
-def test_a_batch_that_lasts_longer_than_its_visibility_is_received_again() -> None:
+def test_sqs_fifo_redelivers_a_batch_that_exceeds_its_visibility_timeout() -> None:
     run = Simulated(SqsFifo(), messages("a1", duration_us=40_000_000), consumers=2, visibility_s=30, max_attempts=2)
     [one, other] = run.spans("a1")
     assert one[0] < other[0] < one[1]  # both at once
@@ -138,18 +138,18 @@ def test_a_batch_that_lasts_longer_than_its_visibility_is_received_again() -> No
 
 
 @pytest.mark.parametrize(("after_s", "expected"), [(299, "a1"), (301, "a1 a1")])
-def test_a_fifo_queue_knows_a_repeated_message_for_five_minutes(after_s: int, expected: str) -> None:
+def test_sqs_fifo_drops_duplicates_within_five_minutes(after_s: int, expected: str) -> None:
     again = LabMessage(at_us=after_s * 1_000_000, group="a", revision=1, duration_us=1000)
     assert Simulated(SqsFifo(), [*messages("a1"), again]).handled() == expected
 
 
-def test_receives_are_limited_to_three_hundred_a_second() -> None:
+def test_sqs_fifo_receives_are_limited_to_300_calls_per_second() -> None:
     many = messages(*(f"{chr(97 + n % 26)}{n // 26 + 1}" for n in range(520)), duration_us=0)
     run = Simulated(SqsFifo(), many, consumers=50, batch=1)
     assert run.log.attempts[-1][1] > 1_000_000 * 519 // 300
 
 
-def test_with_high_throughput_a_partition_is_limited_to_three_thousand_messages_a_second() -> None:
+def test_sqs_high_throughput_limits_a_partition_to_3000_messages_per_second() -> None:
     many = messages(*(f"a{n}" for n in range(1, 601)), *(f"b{n}" for n in range(1, 601)), duration_us=0)
     fast = ReceiveTimes(receive_us=1, delete_us=1, calls_per_s=None, partition_messages_per_s=3_000)
     ends_us = [
@@ -160,7 +160,7 @@ def test_with_high_throughput_a_partition_is_limited_to_three_thousand_messages_
 
 
 @pytest.mark.parametrize(("key", "partition"), [("acct-1", 2), ("acct-2", 2), ("acct-3", 2), ("acct-4", 1)])
-def test_kafka_s_java_hash_chooses_the_partition(key: str, partition: int) -> None:
+def test_the_kafka_partition_is_chosen_by_the_java_murmur2_hash(key: str, partition: int) -> None:
     assert murmur2(key.encode()) % 3 == partition
 
 
@@ -176,7 +176,7 @@ def poisoned(design: Design) -> Simulated:
     raise AssertionError("no seed poisons a2 alone")
 
 
-def test_a_poison_record_blocks_its_partition_and_no_other() -> None:
+def test_a_poison_record_blocks_only_its_kafka_partition() -> None:
     assert murmur2(b"a") % 3 != murmur2(b"b") % 3
     run = poisoned(KafkaBlocking())
     assert run.disposition("a2") == run.disposition("a3") == Disposition.HELD
@@ -184,13 +184,13 @@ def test_a_poison_record_blocks_its_partition_and_no_other() -> None:
     assert run.handled().split().count("a2!") == 3
 
 
-def test_a_poison_record_that_is_skipped_lets_its_partition_go_on() -> None:
+def test_a_skipped_poison_record_does_not_block_its_kafka_partition() -> None:
     run = poisoned(KafkaSkipping())
     assert run.disposition("a2") == Disposition.DEAD_LETTER
     assert run.disposition("a3") == Disposition.APPLIED
 
 
-def test_a_consumer_that_dies_reads_its_batch_again() -> None:
+def test_the_batch_of_a_dead_kafka_consumer_is_read_again() -> None:
     for seed in range(100):
         knobs = {"consumers": 2, "partitions": 1, "crash_rate": 0.1, "crash_after_effect": 1.0, "seed": seed}
         run = Simulated(KafkaBlocking(PollTimes(session_us=100_000)), messages(*FIVE), restart_s=10, **knobs)
@@ -201,7 +201,7 @@ def test_a_consumer_that_dies_reads_its_batch_again() -> None:
     raise AssertionError("no seed lets the first consumer die at a3 alone")
 
 
-def test_a_session_is_handed_over_when_it_is_empty() -> None:
+def test_an_empty_session_is_released_for_the_next_group() -> None:
     given = messages("a1", "b1", "c1", "a2", "b2", "c2", duration_us=5_000)
     run = Simulated(design_named("sessions"), given, consumers=2)
     assert run.handled(0).split()[:2] == ["a1", "a2"]
@@ -209,7 +209,7 @@ def test_a_session_is_handed_over_when_it_is_empty() -> None:
     assert run.spans("c1")[0][0] > run.spans("a2")[0][1]
 
 
-def test_a_session_of_a_consumer_that_died_is_locked_until_its_lock_ends() -> None:
+def test_the_session_of_a_dead_consumer_stays_locked_until_its_lock_expires() -> None:
     for seed in range(100):
         knobs = {"consumers": 2, "crash_rate": 0.2, "crash_after_effect": 0.0, "visibility_s": 60.0, "seed": seed}
         run = Simulated(design_named("sessions"), messages("a1", "b1"), **knobs)
@@ -219,13 +219,13 @@ def test_a_session_of_a_consumer_that_died_is_locked_until_its_lock_ends() -> No
     raise AssertionError("no seed lets the first consumer die at a1 alone")
 
 
-def test_a_failed_key_rests_and_others_go_on() -> None:
+def test_key_parallel_pauses_a_failed_key_and_continues_with_others() -> None:
     given = messages("a1", "b1", "a2", "b2", fails={"a1": 1})
     run = Simulated(design_named("key-parallel"), given, consumers=1, backoff_s=1.0)
     assert run.handled() == "a1! b1 b2 a1 a2"
 
 
-def test_a_resequencer_goes_on_without_what_is_missing_and_refuses_it_later() -> None:
+def test_a_resequencer_skips_a_missing_revision_after_its_wait_and_refuses_it_later() -> None:
     given = [*messages("a1", "a3"), LabMessage(at_us=20_000_000, group="a", revision=2, duration_us=1000)]
     run = Simulated(design_named("resequencer"), given, reorder_s=10)
     assert run.handled() == "a1 a3"
@@ -233,14 +233,14 @@ def test_a_resequencer_goes_on_without_what_is_missing_and_refuses_it_later() ->
     assert run.disposition("a2") == Disposition.REFUSED
 
 
-def test_roulette_goes_round_until_the_right_one_comes() -> None:
+def test_roulette_requeues_early_messages_until_the_expected_revision_comes() -> None:
     given = messages("a3", "a2", "a1", gap_us=10, duration_us=5_000)
     run = Simulated(design_named("roulette"), given, consumers=1, prefetch=1)
     assert [name for name in run.handled().split() if "!" not in name] == ["a1", "a2", "a3"]
     assert "a3!" in run.handled()
 
 
-def test_roulette_for_a_message_that_never_comes_ends_and_counts_the_hot_loop() -> None:
+def test_roulette_with_a_missing_revision_ends_and_counts_the_requeue_loop() -> None:
     given = [*messages("a2", "b1"), LabMessage(at_us=60_000_000, group="b", revision=2, duration_us=1000)]
     turned, load = Knobs(consumers=1, handler=UniformTime()), Workload(given, start=1)
     log = design_named("roulette").simulate(load, Draws(load, turned), turned)
@@ -249,7 +249,7 @@ def test_roulette_for_a_message_that_never_comes_ends_and_counts_the_hot_loop() 
     assert len(log.attempts) < 100
 
 
-def test_inturn_parks_a_poisoned_group_and_no_other() -> None:
+def test_inturn_parks_only_the_group_of_a_poison_message() -> None:
     run = poisoned(design_named("inturn"))
     assert run.disposition("a1") == run.disposition("b3") == Disposition.APPLIED
     assert run.disposition("a2") == run.disposition("a3") == Disposition.HELD

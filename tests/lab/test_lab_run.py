@@ -27,12 +27,12 @@ def messages(count: int = 300, groups: int = 5, seed: int = 1) -> Iterator[LabMe
 TROUBLED = Knobs(failure_rate=0.05, poison_rate=0.01, crash_rate=0.01, seed=3)
 
 
-def test_one_seed_gives_the_same_bytes() -> None:
+def test_the_same_seed_gives_the_same_result_bytes() -> None:
     assert run(messages(), knobs=TROUBLED).to_json() == run(messages(), knobs=TROUBLED).to_json()
 
 
 @pytest.mark.thorough
-def test_one_seed_gives_the_same_bytes_in_another_process() -> None:
+def test_the_same_seed_gives_the_same_result_bytes_in_another_process() -> None:
     code = "import sys, test_lab_run as t; sys.stdout.buffer.write(t.run(t.messages(), knobs=t.TROUBLED).to_json())"
     made = [
         subprocess.run(
@@ -48,11 +48,11 @@ def test_one_seed_gives_the_same_bytes_in_another_process() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_message_is_in_exactly_one_place(name: str) -> None:
+def test_every_message_has_exactly_one_disposition(name: str) -> None:
     result = run(messages(), knobs=TROUBLED)
     assert sum(result.design(name).dispositions.values()) == result.input.messages == 300
 
 
-def test_no_messages_are_an_error() -> None:
+def test_a_run_without_messages_is_refused() -> None:
     with pytest.raises(InputError, match="expected at least one"):
         run([])

@@ -13,7 +13,7 @@ def transfers() -> LabResult:
     return scenario("transfers").run()
 
 
-def test_in_transfers_revision_12_is_requeued_and_13_overtakes_it(transfers: LabResult) -> None:
+def test_transfers_requeue_revision_12_and_revision_13_overtakes_it(transfers: LabResult) -> None:
     for name in ("competing-classic", "competing-quorum", "single-active-classic"):
         figures = transfers.design(name)
         assert figures.wrong[0].group == "acct-1"
@@ -23,7 +23,7 @@ def test_in_transfers_revision_12_is_requeued_and_13_overtakes_it(transfers: Lab
     assert story.startswith("revision 12 was requeued after 13, 14 and 15: at its original place")
 
 
-def test_in_transfers_the_life_of_revision_12_is_told_in_each_design(transfers: LabResult) -> None:
+def test_transfers_record_the_events_of_revision_12_in_each_design(transfers: LabResult) -> None:
     assert transfers.followed == ("acct-1", 12)
     for figures in transfers.designs:
         assert figures.life is not None
@@ -36,13 +36,13 @@ def test_in_transfers_the_life_of_revision_12_is_told_in_each_design(transfers: 
         assert ("acct-1", 12) in {(span.group, span.revision) for span in figures.window.spans}
 
 
-def test_in_transfers_those_that_know_revisions_are_right(transfers: LabResult) -> None:
+def test_transfers_end_right_in_the_designs_that_use_revisions(transfers: LabResult) -> None:
     for name in KEEPERS:
         assert (transfers.design(name).wrong_groups, transfers.design(name).out_of_turn) == (0, 0)
     assert transfers.design("roulette").redeliveries > 100 * transfers.design("inturn").redeliveries
 
 
-def test_in_the_hotel_five_minutes_see_the_early_copies_alone() -> None:
+def test_hotel_duplicates_after_five_minutes_are_applied_twice_by_sqs_fifo() -> None:
     result = scenario("hotel").run()
     copies = result.input.copies
     assert result.design("competing-classic").applied_twice == copies
@@ -53,14 +53,14 @@ def test_in_the_hotel_five_minutes_see_the_early_copies_alone() -> None:
         assert result.design(name).dispositions["duplicate"] == copies
 
 
-def test_webhooks_are_put_right_by_no_queue_and_by_the_phantom_record() -> None:
+def test_webhooks_end_right_only_with_inturn_and_the_phantom_record() -> None:
     result = scenario("webhooks").run()
     right = {"phantom", "inturn"}  # both with the handler for which order does not matter
     assert {each.design for each in result.designs if not each.wrong_groups} == right
     assert result.design("inturn").applied_twice == result.design("phantom").applied_twice == 0
 
 
-def test_a_hot_group_bounds_every_design_until_what_commutes_leaves_it() -> None:
+def test_a_hot_group_bounds_every_design_until_its_commuting_messages_are_split() -> None:
     story = scenario("hot-group")
     bound, split = story.run(), story.run(split=True)
     for name in ("inturn", "key-parallel", "queue-per-group"):
@@ -71,7 +71,7 @@ def test_a_hot_group_bounds_every_design_until_what_commutes_leaves_it() -> None
 
 
 @pytest.mark.slow
-def test_the_flights_end_right_where_revisions_are_known() -> None:
+def test_flights_end_right_only_in_the_designs_that_use_revisions() -> None:
     pytest.importorskip("pyarrow")
     result = scenario("flights").run()
     assert result.input.messages > 25_000
@@ -81,11 +81,11 @@ def test_the_flights_end_right_where_revisions_are_known() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in {"flights", "hot-group"}])
-def test_each_scenario_is_the_same_each_time(name: str) -> None:
+def test_each_scenario_gives_the_same_result_for_the_same_seed(name: str) -> None:
     one, other = scenario(name).run(seed=4), scenario(name).run(seed=4)
     assert one.to_json() == other.to_json()
 
 
-def test_an_unknown_scenario_is_named() -> None:
+def test_an_unknown_scenario_is_refused_with_the_known_names() -> None:
     with pytest.raises(InputError, match="'transfer'; expected one of transfers, auctions"):
         scenario("transfer")

@@ -11,7 +11,7 @@ STORY = scenario("transfers")
 
 
 @pytest.mark.thorough
-def test_a_sweep_gives_the_same_bytes_in_however_many_processes() -> None:
+def test_a_sweep_gives_the_same_bytes_for_any_number_of_processes() -> None:
     one, two = (
         sweep(STORY.messages, values=(1, 4), seeds=2, pipeline=STORY.pipeline, designs=DESIGNS, processes=processes)
         for processes in (1, 2)
@@ -20,7 +20,7 @@ def test_a_sweep_gives_the_same_bytes_in_however_many_processes() -> None:
     assert [curve.design for curve in one.curves] == ["competing-classic", "kafka-block", "inturn"]
 
 
-def test_a_curve_rises_with_the_consumers_up_to_the_bound() -> None:
+def test_throughput_rises_with_the_consumers_up_to_the_bound() -> None:
     result = sweep(STORY.messages, values=(1, 4, 64), seeds=3, designs=[design_named("key-parallel")], processes=1)
     [curve] = result.curves
     throughputs = [point.throughput_per_s for point in curve.points]
@@ -28,7 +28,7 @@ def test_a_curve_rises_with_the_consumers_up_to_the_bound() -> None:
     assert all(each.low <= each.mean <= each.high <= result.bound_per_s * 1.2 for each in throughputs)
 
 
-def test_failures_make_competing_consumers_worse() -> None:
+def test_failures_increase_the_out_of_order_share_of_competing_consumers() -> None:
     result = sweep(STORY.messages, over="failure_rate", values=(0.0, 0.2), seeds=2, designs=DESIGNS[:1], processes=1)
     none, many = result.curves[0].points
     assert none.out_of_turn_share.mean < many.out_of_turn_share.mean
@@ -36,12 +36,12 @@ def test_failures_make_competing_consumers_worse() -> None:
 
 
 @pytest.mark.parametrize("over", ["handler", "speed"])
-def test_an_unknown_knob_is_named(over: str) -> None:
+def test_an_unknown_sweep_parameter_is_refused_with_the_known_names(over: str) -> None:
     with pytest.raises(InputError, match=f"over is '{over}'; expected one of consumers, prefetch"):
         sweep(STORY.messages, over=over, values=(1,))
 
 
-def test_the_cheapest_design_is_recommended_and_the_others_are_told_why_not() -> None:
+def test_the_cheapest_design_is_recommended_and_the_others_are_refused_with_a_reason() -> None:
     results = [STORY.run(consumers=consumers) for consumers in (1, 2, 4)]
     found = recommend(results, p99_s=0.5)
     assert found.design is not None
@@ -57,14 +57,14 @@ def test_the_cheapest_design_is_recommended_and_the_others_are_told_why_not() ->
             assert figures.wrong_groups or figures.latency.p99_us > 500_000
 
 
-def test_no_design_may_meet_a_demand() -> None:
+def test_no_design_is_recommended_for_an_impossible_latency() -> None:
     found = recommend(STORY.run(), p99_s=1e-6)
     assert (found.design, found.consumers, found.others) == (None, None, [])
     assert {each.design for each in found.refused} == {each.design for each in STORY.run().designs}
     assert all(each.why for each in found.refused)
 
 
-def test_a_design_that_stops_strangers_is_refused() -> None:
+def test_a_design_that_blocks_unrelated_groups_is_not_recommended() -> None:
     messages = [LabMessage(at_us=n, group=f"g{n % 20}", revision=n // 20) for n in range(400)]
     turned = Knobs(partitions=2, poison_rate=0.01, handler=UniformTime(high_ms=1), seed=1)
     result = run(messages, knobs=turned, designs=DESIGNS)

@@ -68,11 +68,11 @@ def html(transfers: LabResult, swept: list[SweepResult]) -> str:
     )
 
 
-def test_the_name_of_a_broker_keeps_its_capitals(html: str) -> None:
+def test_the_page_keeps_the_capitals_of_broker_names(html: str) -> None:
     assert "Validated against RabbitMQ" in Page(html).text
 
 
-def test_the_table_has_the_figures_of_every_design_the_best_first(html: str, transfers: LabResult) -> None:
+def test_the_table_lists_every_design_with_the_best_first(html: str, transfers: LabResult) -> None:
     table = html[html.index('<table class="main"') : html.index("</table>")]
     text = Page(table).text
     places = [text.index(f" {each.title} {each.standing} ") for each in words.ranked(transfers)]
@@ -87,7 +87,7 @@ def test_the_table_has_the_figures_of_every_design_the_best_first(html: str, tra
     assert max(wrong_groups) > 0
 
 
-def test_it_says_why_designs_failed_and_what_the_states_are(html: str, transfers: LabResult) -> None:
+def test_the_page_shows_the_reasons_and_wrong_states_of_failed_designs(html: str, transfers: LabResult) -> None:
     text = Page(html).text
     failed = [each for each in transfers.designs if each.reasons]
     assert failed
@@ -99,7 +99,7 @@ def test_it_says_why_designs_failed_and_what_the_states_are(html: str, transfers
             assert wrong.got in text
 
 
-def test_the_recommendation_stands_above_the_table(html: str, transfers: LabResult) -> None:
+def test_the_page_shows_the_recommendation_above_the_table(html: str, transfers: LabResult) -> None:
     found = recommend(transfers, p99_s=5.0)
     assert found.design is not None
     text = Page(html).text
@@ -110,7 +110,7 @@ def test_the_recommendation_stands_above_the_table(html: str, transfers: LabResu
     assert "No design meets the requirement" in Page(nothing).text
 
 
-def test_every_link_leads_somewhere_and_nothing_comes_from_a_network(html: str) -> None:
+def test_every_link_has_a_target_and_the_page_loads_nothing_from_a_network(html: str) -> None:
     page = Page(html)
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -121,13 +121,13 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_a_network(html: str) 
     assert set(re.findall(r"https?://[^\s\"<]+", html)) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_the_page_and_that_of_the_audit_are_one_click_apart(transfers: LabResult) -> None:
+def test_the_page_links_to_the_audit_report(transfers: LabResult) -> None:
     page = Page(render(transfers, audit=AuditLink("report.html", "<b>events</b>")))
     assert ("a", {"href": "report.html"}) in page.tags
     assert "The audit of <b>events</b>" in page.text
 
 
-def test_every_picture_has_a_text_or_is_an_ornament_beside_one(html: str) -> None:
+def test_every_picture_has_a_label_or_is_hidden_from_screen_readers(html: str) -> None:
     pictures = [attributes for tag, attributes in Page(html).tags if tag == "svg"]
     assert len(pictures) > 40
     named = [each for each in pictures if each.get("role") == "img"]
@@ -135,7 +135,7 @@ def test_every_picture_has_a_text_or_is_an_ornament_beside_one(html: str) -> Non
     assert all(each.get("aria-hidden") == "true" for each in pictures if each not in named)
 
 
-def test_every_colour_is_defined_in_the_light_and_in_the_dark(html: str) -> None:
+def test_every_colour_is_defined_in_the_light_and_the_dark_scheme(html: str) -> None:
     style = html[html.index("<style>") : html.index("</style>")]
     light, dark = style.split("@media (prefers-color-scheme: dark)")[0], style.split("prefers-color-scheme: dark")[1]
     used = set(re.findall(r"var\((--\w+)[,)]", html))
@@ -146,7 +146,7 @@ def test_every_colour_is_defined_in_the_light_and_in_the_dark(html: str) -> None
 
 
 @pytest.mark.parametrize("name", ["transfers", "auctions", "hotel", "webhooks", "hot-group"])
-def test_no_label_of_a_time_line_is_outside_or_on_another(name: str) -> None:
+def test_timeline_labels_neither_overlap_nor_leave_the_picture(name: str) -> None:
     result = scenario(name).run()
     assert result.followed is not None
     colours = time_lines.group_colours(result.designs, result.followed[0])
@@ -158,13 +158,13 @@ def test_no_label_of_a_time_line_is_outside_or_on_another(name: str) -> None:
     assert drawn == len(result.designs)
 
 
-def test_no_label_of_a_curve_is_outside_or_on_another(swept: list[SweepResult]) -> None:
+def test_curve_labels_neither_overlap_nor_leave_the_picture(swept: list[SweepResult]) -> None:
     for each in swept:
         for _, picture in curves.pictures(each):
             assert any(label.startswith("inturn") for label in check(picture))
 
 
-def test_the_tables_of_curves_have_every_value(swept: list[SweepResult]) -> None:
+def test_the_tables_of_curves_contain_every_value(swept: list[SweepResult]) -> None:
     figure = curves.FIGURES[0]
     rows = dict(curves.values(swept[0], figure))
     assert len(rows) == len(swept[0].curves)
@@ -174,7 +174,7 @@ def test_the_tables_of_curves_have_every_value(swept: list[SweepResult]) -> None
     ]
 
 
-def test_out_of_turn_is_marked_where_a_message_overtook() -> None:
+def test_a_timeline_picture_marks_out_of_order_messages() -> None:
     result = scenario("transfers").run()
     assert result.followed == ("acct-1", 12)
     colours = time_lines.group_colours(result.designs, "acct-1")
@@ -187,7 +187,7 @@ def test_out_of_turn_is_marked_where_a_message_overtook() -> None:
     assert "var(--wrong)" not in fine
 
 
-def test_a_life_is_told_in_order_of_time_and_cut_in_the_middle() -> None:
+def test_the_events_of_a_message_are_listed_by_time_and_shortened_in_the_middle() -> None:
     result = scenario("transfers").run()
     life = result.design("roulette").life
     assert life is not None
@@ -201,7 +201,7 @@ def test_a_life_is_told_in_order_of_time_and_cut_in_the_middle() -> None:
     assert (cut[0], cut[-1]) == (told[0], told[-1])
 
 
-def test_hostile_names_stay_text() -> None:
+def test_hostile_group_names_are_escaped_in_the_page() -> None:
     names = [text for name, text in HOSTILE.items() if name not in NO_NAMES]
     log = [
         LabMessage(at_us=number, group=name, revision=revision, body={"text": name})
@@ -217,7 +217,7 @@ def test_hostile_names_stay_text() -> None:
     html.encode()
 
 
-def test_one_message_is_enough() -> None:
+def test_the_page_is_rendered_for_a_single_message() -> None:
     result = run([LabMessage(at_us=5, group="only", revision=1)])
     html = render(result, sweeps=[sweep([LabMessage(at_us=5, group="only", revision=1)], values=(1, 2), seeds=1)])
     assert words.headline(result) == f"All {len(result.designs)} designs end with the right states"
@@ -227,7 +227,7 @@ def test_one_message_is_enough() -> None:
             check(picture)
 
 
-def test_messages_left_out_are_said_where_no_state_is_wrong() -> None:
+def test_the_page_reports_unapplied_messages_of_designs_without_a_wrong_state() -> None:
     log = [LabMessage(at_us=number, group="a", revision=1 + number) for number in range(50)]
     result = run(log, knobs=Knobs(poison_rate=0.2, max_attempts=2))
     held = [each for each in result.designs if not each.wrong_groups and words.left_out(each)]
@@ -237,7 +237,7 @@ def test_messages_left_out_are_said_where_no_state_is_wrong() -> None:
         assert words.left_out_words(each) in text
 
 
-def test_what_was_measured_of_engines_is_shown_misses_too(transfers: LabResult) -> None:
+def test_the_page_shows_the_engine_measurements_including_mismatches(transfers: LabResult) -> None:
     row = {
         "design": "competing-classic",
         "engine": "RabbitMQ 3.10.8",
@@ -263,7 +263,7 @@ def test_what_was_measured_of_engines_is_shown_misses_too(transfers: LabResult) 
     assert "no comparison of the models" in Page(render(transfers, checked=nothing)).text
 
 
-def test_the_file_of_measurements_is_read_as_it_is() -> None:
+def test_the_packaged_validation_report_is_readable() -> None:
     found = validation_report()
     if found is not None:
         assert found.rows
@@ -283,14 +283,14 @@ def test_the_file_of_measurements_is_read_as_it_is() -> None:
         (3 * 3_600_000_000, "3 h"),
     ],
 )
-def test_durations_are_short(value_us: int, text: str) -> None:
+def test_durations_are_formatted_with_a_short_unit(value_us: int, text: str) -> None:
     assert words.span(value_us) == text
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(which("chromium") is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("width", [360, 768, 1280])
-def test_nothing_is_cut_off_in_a_browser(html: str, width: int, tmp_path: Path) -> None:
+def test_the_page_fits_the_browser_width_without_overflow(html: str, width: int, tmp_path: Path) -> None:
     from html import escape
 
     script = """

@@ -37,7 +37,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("state", ["running", "suspended"])
-def test_it_ends_with_a_process_that_is_killed(folder: Path, state: str) -> None:
+def test_a_postgres_test_server_ends_when_its_process_is_killed(folder: Path, state: str) -> None:
     command = [sys.executable, "-c", PROGRAM, str(folder / "data"), state]
     noted = folder / "pid"
     with noted.open("wb") as out:

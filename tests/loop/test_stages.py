@@ -79,7 +79,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_each_fault_is_told_and_all_stages_run(project: Project) -> None:
+def test_stages_report_each_failure_and_all_stages_run(project: Project) -> None:
     project.stages("""
         [first]
         pytest = ["-n", "2", "tests/old"]
@@ -135,7 +135,7 @@ def test_each_fault_is_told_and_all_stages_run(project: Project) -> None:
     assert left.split()[0] == (project.root / "pid.txt").read_text()
 
 
-def test_an_excused_test_is_noted_and_red_the_third_time(project: Project) -> None:
+def test_stages_excuse_an_unsteady_test_twice_and_fail_the_third_time(project: Project) -> None:
     project.test("company", COMPANY.format(message="in company"))
     project.commit()
     for _ in range(2):
@@ -149,7 +149,7 @@ def test_an_excused_test_is_noted_and_red_the_third_time(project: Project) -> No
 
 
 @pytest.mark.parametrize("message", ["3 messages lost", "m1 came twice", "m2 is out of order"])
-def test_an_anomaly_is_never_excused(project: Project, message: str) -> None:
+def test_stages_never_excuse_an_anomaly(project: Project, message: str) -> None:
     project.test("company", COMPANY.format(message=message))
     project.commit()
     ran = project.run()
@@ -157,13 +157,13 @@ def test_an_anomaly_is_never_excused(project: Project, message: str) -> None:
     assert "its message says" in ran.of("not excused:")[0]
 
 
-def test_what_is_drawn_by_chance_is_never_excused(project: Project) -> None:
+def test_stages_never_excuse_a_soak_test(project: Project) -> None:
     project.test("company", "import pytest\npytestmark = pytest.mark.soak\n" + COMPANY.format(message="by chance"))
     project.commit()
     assert project.run().last == "1 failed, 0 unsteady"
 
 
-def test_a_folder_that_the_change_touches_is_never_excused(project: Project) -> None:
+def test_stages_never_excuse_a_test_in_a_changed_directory(project: Project) -> None:
     project.test("company", COMPANY.format(message="in company"))
     project.commit()
     project.test("other", "def test_other(): pass", "tests/new")
@@ -174,7 +174,7 @@ def test_a_folder_that_the_change_touches_is_never_excused(project: Project) -> 
     assert "the change touches tests/old/" in ran.of("not excused:")[0]
 
 
-def test_more_than_five_failures_are_not_repeated(project: Project) -> None:
+def test_stages_do_not_repeat_more_than_five_failures(project: Project) -> None:
     for number in range(6):
         project.test(f"company{number}", COMPANY.format(message="in company"))
     project.commit()
@@ -183,7 +183,7 @@ def test_more_than_five_failures_are_not_repeated(project: Project) -> None:
     assert not ran.of("== repeat")
 
 
-def test_a_file_that_cannot_be_imported_and_a_stage_without_tests_are_red(project: Project) -> None:
+def test_stages_fail_on_an_import_error_or_a_stage_without_tests(project: Project) -> None:
     project.test("broken", "import no_such_module")
     project.commit()
     ran = project.run()
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_imported_and_a_stage_without_tests_are_red(projec
     assert project.run("first", "--", "-k", "nothing").last == "0 failed, 0 unsteady", "the arguments chose none"
 
 
-def test_a_nightly_stage_runs_if_the_change_touches_its_files(project: Project) -> None:
+def test_stages_run_a_nightly_stage_if_its_files_changed(project: Project) -> None:
     project.stages("""
         [first]
         command = ["true"]
@@ -217,7 +217,7 @@ def test_a_nightly_stage_runs_if_the_change_touches_its_files(project: Project) 
     assert project.run().of("FAILED") == ["stage image (exit code 1)"]
 
 
-def test_a_terminated_run_prints_what_it_knows_and_leaves_nothing(project: Project) -> None:
+def test_stages_terminated_early_print_the_known_failures_and_leave_no_process(project: Project) -> None:
     project.test("wrong", "def test_wrong(): assert 1 == 2")
     project.test("hangs", "import time\ndef test_hangs(): time.sleep(1000)", "tests/slow")
     project.stages("""
@@ -245,7 +245,7 @@ def test_a_terminated_run_prints_what_it_knows_and_leaves_nothing(project: Proje
     assert "FAILED tests/old/test_wrong.py::test_wrong" in seen
 
 
-def test_a_starved_run_stops_the_tests_again_and_again(project: Project) -> None:
+def test_stages_with_starve_pause_the_tests_repeatedly(project: Project) -> None:
     project.test("steps", "import time\ndef test_steps():\n  for _ in range(200): time.sleep(0.001)")
     project.commit()
     assert project.run("--starve", "30/150").last == "0 failed, 0 unsteady"

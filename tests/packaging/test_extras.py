@@ -53,7 +53,7 @@ def installed(installed: Installed) -> Installed:
     return make
 
 
-def test_the_base_is_the_library(installed: Installed) -> None:
+def test_the_base_install_runs_the_library_and_the_cli_names_its_extra(installed: Installed) -> None:
     base = installed("")
     assert "queue.md: 12 blocks" in base.paste("docs/queue.md", 12)  # the next is of the command line
     told = subprocess.run(
@@ -278,7 +278,7 @@ def test_telemetry(installed: Installed) -> None:
 
 
 @pytest.mark.installs
-def test_the_idempotency_key_header(installed: Installed) -> None:
+def test_the_base_install_runs_the_idempotency_key_middleware(installed: Installed) -> None:
     base = installed("")
     install(base.path / "bin" / "python", "fastapi", "httpx2", constraints=CONSTRAINTS)
     assert "idempotency-key.md" in base.paste("docs/idempotency-key.md")
@@ -310,7 +310,7 @@ def test_server(installed: Installed, tmp_path: Path) -> None:
         running.wait(DEADLINE_S)
 
 
-def test_every_extra_is_tried_here() -> None:
+def test_every_extra_has_a_test() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {
         name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")

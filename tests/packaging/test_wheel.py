@@ -27,13 +27,13 @@ def metadata(archive: zipfile.ZipFile) -> Message:
     return email.message_from_bytes(archive.read(name))
 
 
-def test_the_licence_is_in_the_repository_and_in_the_wheel(archive: zipfile.ZipFile, metadata: Message) -> None:
+def test_the_wheel_contains_the_licence(archive: zipfile.ZipFile, metadata: Message) -> None:
     (name,) = (name for name in archive.namelist() if name.endswith("/LICENSE"))
     assert archive.read(name) == (ROOT / "LICENSE").read_bytes()
     assert metadata["License-Expression"] == "Apache-2.0"
 
 
-def test_all_files_of_the_packages_are_in_the_wheel_and_nothing_else(archive: zipfile.ZipFile) -> None:
+def test_the_wheel_contains_exactly_the_package_files(archive: zipfile.ZipFile) -> None:
     source = ROOT / "src"
     ours = {
         path.relative_to(source).as_posix()
@@ -44,7 +44,7 @@ def test_all_files_of_the_packages_are_in_the_wheel_and_nothing_else(archive: zi
     assert {"inturn/py.typed", "inturn/store/sqlite/queries.sql", "inturn/demo/page.html.j2"} < ours
 
 
-def test_every_link_of_the_page_on_pypi_leads_somewhere(metadata: Message) -> None:
+def test_every_link_of_the_pypi_page_is_valid(metadata: Message) -> None:
     text = metadata.get_payload()
     assert isinstance(text, str)
     links = re.findall(r"\]\(([^)]+)\)", text)
@@ -59,12 +59,12 @@ def test_every_link_of_the_page_on_pypi_leads_somewhere(metadata: Message) -> No
             assert not heading or heading in slugs
 
 
-def test_the_base_needs_msgspec_only(metadata: Message) -> None:
+def test_the_base_install_requires_only_msgspec(metadata: Message) -> None:
     base = [each for each in metadata.get_all("Requires-Dist") or [] if "extra ==" not in each]
     assert [re.split(r"\W", each)[0] for each in base] == ["msgspec"]
 
 
-def test_a_python_is_named_as_supported_only_if_the_oldest_is_required(metadata: Message) -> None:
+def test_python_classifiers_start_at_requires_python(metadata: Message) -> None:
     named = [
         each.rsplit(" ", 1)[1]
         for each in metadata.get_all("Classifier") or []
@@ -74,14 +74,14 @@ def test_a_python_is_named_as_supported_only_if_the_oldest_is_required(metadata:
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in named
 
 
-def test_a_star_import_leaves_open_alone() -> None:
+def test_a_star_import_does_not_shadow_open() -> None:
     namespace: dict[str, object] = {}
     exec("from inturn import *", namespace)  # noqa: S102
     assert "Pipeline" in namespace
     assert "open" not in namespace
 
 
-def test_importing_inturn_imports_nothing_that_is_not_pythons_own() -> None:
+def test_importing_inturn_imports_only_the_standard_library() -> None:
     program = (
         "import sys; before = set(sys.modules); import inturn; "
         "print(*{name.split('.')[0] for name in sys.modules.keys() - before})"

@@ -35,7 +35,9 @@ def balance(db: Database) -> int:
         return int(tx.execute("select balance from account").fetchone()[0])
 
 
-def test_all_of_it_or_nothing(db: Database, connection: psycopg.Connection[Any]) -> None:
+def test_verbs_with_tx_commit_or_roll_back_with_the_callers_transaction(
+    db: Database, connection: psycopg.Connection[Any]
+) -> None:
     payments, receipts = db.queue("payments"), db.queue("receipts")
     payments.send(5, group="a")
     for attempt in (1, 2):
@@ -57,7 +59,7 @@ def test_all_of_it_or_nothing(db: Database, connection: psycopg.Connection[Any])
     assert receipts.send("paid", group="a", dedup_id="tx-1").duplicate
 
 
-def test_every_verb_takes_it(db: Database, connection: psycopg.Connection[Any]) -> None:
+def test_every_verb_accepts_tx_of_an_adopted_connection(db: Database, connection: psycopg.Connection[Any]) -> None:
     queue = db.queue("q")
     with connection.transaction():
         for body in ("a1", "a2", "b1"):
@@ -80,7 +82,9 @@ def test_every_verb_takes_it(db: Database, connection: psycopg.Connection[Any]) 
     assert [each.body for each in queue.receive(10)] == ["a1", "a2"]
 
 
-def test_a_slow_transaction_stops_nobody(db: Database, connection: psycopg.Connection[Any]) -> None:
+def test_an_open_caller_transaction_does_not_block_other_connections(
+    db: Database, connection: psycopg.Connection[Any]
+) -> None:
     queue, other = db.queue("q"), db.queue("other")
     queue.send_many([inturn.queue.draft(body, group=body[0]) for body in ("a1", "a2", "b1", "c1")])
     (message,) = queue.receive()
@@ -96,7 +100,9 @@ def test_a_slow_transaction_stops_nobody(db: Database, connection: psycopg.Conne
     assert [each.body for each in other.receive()] == ["done"]
 
 
-def test_a_lease_that_is_over_is_not_acknowledged_in_it(db: Database, connection: psycopg.Connection[Any]) -> None:
+def test_ack_in_a_caller_transaction_refuses_an_expired_lease(
+    db: Database, connection: psycopg.Connection[Any]
+) -> None:
     queue = db.queue("q")
     queue.send("a")
     (message,) = queue.receive(visibility_timeout_s=0)
@@ -105,7 +111,9 @@ def test_a_lease_that_is_over_is_not_acknowledged_in_it(db: Database, connection
     assert queue.depth().messages == 1
 
 
-def test_who_waits_is_told_when_it_is_committed(db: Database, connection: psycopg.Connection[Any]) -> None:
+def test_a_waiting_receive_returns_after_the_caller_transaction_commits(
+    db: Database, connection: psycopg.Connection[Any]
+) -> None:
     queue = db.queue("q")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(queue.receive, wait_s=60)
@@ -115,7 +123,9 @@ def test_who_waits_is_told_when_it_is_committed(db: Database, connection: psycop
         assert [each.body for each in waiting.result(60)] == ["a"]
 
 
-def test_a_queue_that_was_not_made_after_all_is_not_there(db: Database, connection: psycopg.Connection[Any]) -> None:
+def test_a_queue_created_in_a_rolled_back_transaction_does_not_exist(
+    db: Database, connection: psycopg.Connection[Any]
+) -> None:
     for _ in range(2):
         with connection.transaction(force_rollback=True):
             db.create("never", tx=connection)
@@ -127,7 +137,9 @@ def test_a_queue_that_was_not_made_after_all_is_not_there(db: Database, connecti
         connection.rollback()
 
 
-def test_what_is_no_transaction_is_told(db: Database, postgres_url: str, postgres_schemas: Any) -> None:
+def test_tx_refuses_autocommit_pipeline_mode_and_other_databases(
+    db: Database, postgres_url: str, postgres_schemas: Any
+) -> None:
     queue = db.queue("q")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         with pytest.raises(InputError, match="autocommit mode and has no transaction"):
@@ -146,7 +158,7 @@ def test_what_is_no_transaction_is_told(db: Database, postgres_url: str, postgre
             others.send("x", tx=connection)
 
 
-def test_in_tasks(db: Database, postgres_url: str) -> None:
+def test_async_verbs_with_tx_of_an_async_connection_commit_once(db: Database, postgres_url: str) -> None:
     queue, done = db.queue("q"), db.queue("done")
     queue.send_many([inturn.queue.draft(at, group=str(at)) for at in range(20)])
 
@@ -173,7 +185,7 @@ def test_in_tasks(db: Database, postgres_url: str) -> None:
     assert sorted(each.body for each in done.receive(100)) == list(range(20))
 
 
-def test_a_task_that_is_cancelled_leaves_a_sound_connection(db: Database, postgres_url: str) -> None:
+def test_a_cancelled_async_send_leaves_the_connection_usable(db: Database, postgres_url: str) -> None:
     queue = db.queue("q")
 
     async def work() -> int:
@@ -192,7 +204,7 @@ def test_a_task_that_is_cancelled_leaves_a_sound_connection(db: Database, postgr
     assert asyncio.run(work()) == queue.depth().messages
 
 
-def test_a_connection_that_is_let_go_is_let_go(db: Database, postgres_url: str) -> None:
+def test_an_adopted_connection_is_garbage_collected_after_use(db: Database, postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         db.queue("q").send("x", tx=connection)
     left = weakref.ref(connection)

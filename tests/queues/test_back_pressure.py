@@ -30,7 +30,7 @@ LONG_S = 120
 # --- the rules, in every store ---
 
 
-def test_what_is_not_acknowledged_counts_whatever_its_state(harness: StoreHarness) -> None:
+def test_max_depth_counts_every_unacknowledged_message(harness: StoreHarness) -> None:
     harness.make("q", max_depth=5)
     harness.send("a", "b", "c", "d", group=None)
     harness.send("e", group="e", delay_ms=60_000)
@@ -47,7 +47,7 @@ def test_what_is_not_acknowledged_counts_whatever_its_state(harness: StoreHarnes
     assert harness.depth().messages == 5
 
 
-def test_a_duplicate_needs_no_room(harness: StoreHarness) -> None:
+def test_a_duplicate_send_is_accepted_by_a_full_queue(harness: StoreHarness) -> None:
     harness.make("q", max_depth=2)
     first = harness.send("a", dedup_id="1")[0]
     harness.send("b")
@@ -59,7 +59,7 @@ def test_a_duplicate_needs_no_room(harness: StoreHarness) -> None:
     assert [each.duplicate for each in harness.send("c", dedup_id="3")] == [False], "the refused one is not remembered"
 
 
-def test_content_identifies_duplicates_before_they_are_counted(harness: StoreHarness) -> None:
+def test_content_duplicates_do_not_count_against_max_depth(harness: StoreHarness) -> None:
     harness.make("q", max_depth=1, content_dedup=True)
     harness.send("a")
     assert harness.send("a", "a")[0].duplicate
@@ -67,7 +67,7 @@ def test_content_identifies_duplicates_before_they_are_counted(harness: StoreHar
         harness.send("a", "b")
 
 
-def test_many_are_sent_all_or_none(harness: StoreHarness) -> None:
+def test_send_many_over_max_depth_sends_no_message(harness: StoreHarness) -> None:
     harness.make("q", max_depth=3)
     harness.send("a")
     with pytest.raises(QueueFull, match="no room for 3 more"):
@@ -79,7 +79,7 @@ def test_many_are_sent_all_or_none(harness: StoreHarness) -> None:
     assert harness.bodies() == ["a", "b", "c"]
 
 
-def test_what_is_refused_leaves_no_trace(harness: StoreHarness) -> None:
+def test_a_send_refused_with_queue_full_changes_nothing(harness: StoreHarness) -> None:
     harness.make("q", max_depth=1)
     harness.send("a", group="g")
     before = harness.info()
@@ -92,7 +92,7 @@ def test_what_is_refused_leaves_no_trace(harness: StoreHarness) -> None:
     assert list(harness.drain()) == ["b"]
 
 
-def test_a_dead_letter_moves_in_over_the_bound(harness: StoreHarness) -> None:
+def test_a_dead_letter_is_moved_to_a_full_dead_letter_queue(harness: StoreHarness) -> None:
     harness.make("dead", max_depth=1)
     harness.make("q", dead_letter="dead", max_receives=1)
     harness.send("a", "b", group=None)
@@ -103,14 +103,14 @@ def test_a_dead_letter_moves_in_over_the_bound(harness: StoreHarness) -> None:
         harness.send("c", queue="dead")
 
 
-def test_a_rejected_message_moves_in_over_the_bound(harness: StoreHarness) -> None:
+def test_a_rejected_message_is_moved_to_a_full_queue(harness: StoreHarness) -> None:
     harness.make("dead", max_depth=1)
     harness.send("a", "b", group=None)
     harness.change(SettleAction.MOVE, *harness.receive(2), to="dead")
     assert harness.bodies(queue="dead") == ["a", "b"]
 
 
-def test_a_lower_bound_refuses_until_the_queue_has_drained(harness: StoreHarness) -> None:
+def test_a_lowered_max_depth_refuses_sends_until_the_depth_is_below_it(harness: StoreHarness) -> None:
     harness.send("a", "b", "c", "d", group=None)
     harness.make("q", max_depth=2)
     for _ in range(3):
@@ -123,7 +123,7 @@ def test_a_lower_bound_refuses_until_the_queue_has_drained(harness: StoreHarness
     assert harness.depth().messages == 5
 
 
-def test_waiting_sends_are_done_in_order_and_not_overtaken(harness: StoreHarness) -> None:
+def test_waiting_sends_are_served_in_order_and_not_overtaken(harness: StoreHarness) -> None:
     harness.make("q", max_depth=3)
     harness.send("a", "b", dedup_id=None)
     first = harness.send("c", dedup_id="c")[0]
@@ -150,7 +150,7 @@ def test_waiting_sends_are_done_in_order_and_not_overtaken(harness: StoreHarness
     assert harness.bodies(after=first.sequence_number) == ["d", "e", "f"]
 
 
-def test_sends_that_fit_together_are_one(harness: StoreHarness) -> None:
+def test_sends_of_one_transaction_succeed_up_to_max_depth(harness: StoreHarness) -> None:
     harness.make("q", max_depth=4)
     with harness.store.transaction():
         sends = [Send("q", list, [Draft(text, group="g")]) for text in "abcdef"]
@@ -162,7 +162,7 @@ def test_sends_that_fit_together_are_one(harness: StoreHarness) -> None:
 # --- through the queue ---
 
 
-def test_no_bound_is_none_and_a_bound_is_a_whole_number(db: Database) -> None:
+def test_max_depth_accepts_none_or_a_positive_whole_number(db: Database) -> None:
     for wrong in (0, -1, 1.5, True, "3", 2**45):
         with pytest.raises(InputError, match=r"max_depth is .*; expected a whole number from 1 to 17592186044416"):
             QueueSettings(max_depth=wrong)  # type: ignore[arg-type] # one of them
@@ -171,7 +171,7 @@ def test_no_bound_is_none_and_a_bound_is_a_whole_number(db: Database) -> None:
     assert queue.configure(max_depth=None).max_depth is None
 
 
-def test_a_full_queue_is_told_by_one_error_as_in_the_broker(db: Database) -> None:
+def test_a_full_queue_raises_queue_full(db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
     queue.send("a")
     for kind in (QueueFull, QueueError, TaskNotRun):
@@ -181,7 +181,7 @@ def test_a_full_queue_is_told_by_one_error_as_in_the_broker(db: Database) -> Non
         queue.send("b", wait_s=0.01)
 
 
-def test_within_a_transaction_nothing_is_waited_for_and_the_transaction_goes_on(db: Database) -> None:
+def test_a_send_with_tx_does_not_wait_for_room_and_keeps_the_transaction_open(db: Database) -> None:
     queue, other = db.queue("q", QueueSettings(max_depth=1)), db.queue("other")
     with db.transaction() as tx:
         queue.send("a", tx=tx)
@@ -191,7 +191,7 @@ def test_within_a_transaction_nothing_is_waited_for_and_the_transaction_goes_on(
     assert [queue.depth().messages, other.depth().messages] == [1, 1]
 
 
-def test_a_redrive_moves_what_there_is_room_for(db: Database) -> None:
+def test_redrive_moves_only_as_many_messages_as_fit_max_depth(db: Database) -> None:
     dead = db.queue("dead")
     queue = db.queue("q", QueueSettings(max_depth=2, dead_letter="dead", max_receives=3))
     queue.send_many([draft("a"), draft("b")])
@@ -226,7 +226,7 @@ def _started(act: Callable[[], object]) -> tuple[threading.Thread, list[object]]
     return thread, told
 
 
-def test_threads_that_wait_have_room_in_their_order(db: Database) -> None:
+def test_waiting_sends_of_threads_get_room_in_order(db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
     queue.send(0)
     threads = []
@@ -243,7 +243,7 @@ def test_threads_that_wait_have_room_in_their_order(db: Database) -> None:
     assert bodies == [0, 1, 2, 3, 4, 5]
 
 
-def test_tasks_wait_and_a_cancelled_one_sends_nothing(db: Database) -> None:
+def test_a_cancelled_waiting_async_send_sends_no_message(db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
 
     async def main() -> list[object]:
@@ -265,7 +265,7 @@ def test_tasks_wait_and_a_cancelled_one_sends_nothing(db: Database) -> None:
     assert asyncio.run(main()) == ["a", "b", "d"]
 
 
-def test_a_receive_waits_beside_a_send_and_each_gets_its_own(db: Database) -> None:
+def test_a_waiting_receive_and_a_waiting_send_each_get_their_result(db: Database) -> None:
     full, empty = db.queue("full", QueueSettings(max_depth=1)), db.queue("empty")
     full.send("a")
     receiver, received = _started(lambda: [message.body for message in empty.receive(wait_s=LONG_S)])
@@ -278,7 +278,7 @@ def test_a_receive_waits_beside_a_send_and_each_gets_its_own(db: Database) -> No
     assert (received, sent) == ([["c"]], [False])
 
 
-def test_room_that_another_database_makes_is_found(address: str, db: Database) -> None:
+def test_a_waiting_send_notices_room_made_by_another_database_object(address: str, db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
     queue.send("a")
     thread, told = _started(lambda: queue.send("b", wait_s=LONG_S).duplicate)
@@ -290,7 +290,7 @@ def test_room_that_another_database_makes_is_found(address: str, db: Database) -
     assert told == [False]
 
 
-def test_what_is_due_in_a_queue_is_no_reason_to_try_a_waiting_send(db: Database) -> None:
+def test_a_due_message_does_not_wake_a_waiting_send(db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
     queue.send("a", delay_s=60)
     assert queue.receive() == []
@@ -300,7 +300,7 @@ def test_what_is_due_in_a_queue_is_no_reason_to_try_a_waiting_send(db: Database)
     assert queue.writer._due([send, receive]) < math.inf
 
 
-def test_a_send_waits_no_longer_than_the_database_is_open(address: str) -> None:
+def test_a_waiting_send_fails_when_the_database_is_closed(address: str) -> None:
     with inturn.open(address, durable=False) as db:
         queue = db.queue("q", QueueSettings(max_depth=1))
         queue.send("a")
@@ -310,7 +310,7 @@ def test_a_send_waits_no_longer_than_the_database_is_open(address: str) -> None:
     assert isinstance(told[0], StoreError)
 
 
-def test_a_purge_makes_room(db: Database) -> None:
+def test_purge_lets_a_waiting_send_continue(db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
     queue.send("a")
     thread, told = _started(lambda: queue.send("b", wait_s=LONG_S).duplicate)
@@ -321,7 +321,7 @@ def test_a_purge_makes_room(db: Database) -> None:
 
 
 @pytest.mark.thorough
-def test_no_number_of_processes_exceeds_the_bound(address: str, db: Database) -> None:
+def test_concurrent_processes_do_not_exceed_max_depth(address: str, db: Database) -> None:
     bound, each = 5, 30
     queue = db.queue("q", QueueSettings(max_depth=bound))
     command = [sys.executable, PROGRAM, address]
@@ -339,7 +339,7 @@ def test_no_number_of_processes_exceeds_the_bound(address: str, db: Database) ->
 
 
 @pytest.mark.thorough
-def test_a_redrive_and_sends_at_once_do_not_exceed_the_bound(address: str, db: Database) -> None:
+def test_concurrent_redrive_and_sends_do_not_exceed_max_depth(address: str, db: Database) -> None:
     bound = 10
     db.queue("dead")
     queue = db.queue("q", QueueSettings(max_depth=bound, dead_letter="dead", max_receives=3))

@@ -37,7 +37,7 @@ def bodies(path: Path, queue: str = "q") -> list[object]:
 
 
 @pytest.mark.thorough
-def test_a_copy_of_a_file_that_another_process_writes_is_one_state_of_it(tmp_path: Path) -> None:
+def test_backup_during_writes_of_another_process_copies_one_consistent_state(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with subprocess.Popen([sys.executable, "-c", SENDER, str(path)], stdout=subprocess.PIPE, text=True) as sender:
         assert sender.stdout is not None
@@ -52,7 +52,7 @@ def test_a_copy_of_a_file_that_another_process_writes_is_one_state_of_it(tmp_pat
             sender.kill()
 
 
-def test_a_copy_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_backup_and_restore_write_a_whole_file_or_none(tmp_path: Path) -> None:
     path, copy = tmp_path / "shop.db", tmp_path / "copy.db"
     with inturn.open(path) as db:
         db.queue("q").send("a")
@@ -78,7 +78,7 @@ def test_a_copy_is_whole_or_not_there(tmp_path: Path) -> None:
     assert not (tmp_path / "new.db").exists()
 
 
-def test_what_is_restored_refuses_what_came_after_the_copy(tmp_path: Path) -> None:
+def test_a_restored_database_refuses_positions_and_leases_newer_than_the_copy(tmp_path: Path) -> None:
     path, copy = tmp_path / "shop.db", tmp_path / "copy.db"
     with inturn.open(path) as db:
         queue = db.queue("q")
@@ -116,7 +116,7 @@ def test_what_is_restored_refuses_what_came_after_the_copy(tmp_path: Path) -> No
         assert notes == [("restored from copy.db",)]
 
 
-def test_the_log_of_a_file_that_was_deleted_is_not_taken_for_the_restored_ones(tmp_path: Path) -> None:
+def test_restore_ignores_the_wal_of_a_deleted_file(tmp_path: Path) -> None:
     path, copy = tmp_path / "shop.db", tmp_path / "copy.db"
     with inturn.open(path) as db:
         db.queue("q").send("a")
@@ -132,7 +132,7 @@ def test_the_log_of_a_file_that_was_deleted_is_not_taken_for_the_restored_ones(t
     assert len([*tmp_path.glob("shop.db.before-*-wal")]) == 1
 
 
-def test_a_damaged_file_is_replaced_and_kept(tmp_path: Path) -> None:
+def test_restore_replaces_a_damaged_file_and_keeps_it_under_another_name(tmp_path: Path) -> None:
     path, copy = tmp_path / "shop.db", tmp_path / "copy.db"
     with inturn.open(path) as db:
         db.queue("q").send("a")
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_replaced_and_kept(tmp_path: Path) -> None:
     assert Path(aside).read_bytes().startswith(b"no database")
 
 
-def test_from_the_shell(tmp_path: Path) -> None:
+def test_backup_and_restore_commands(tmp_path: Path) -> None:
     run = CliRunner()
     path, copy = str(tmp_path / "shop.db"), str(tmp_path / "copy.db")
     with inturn.open(path) as db:
@@ -164,7 +164,7 @@ def test_from_the_shell(tmp_path: Path) -> None:
         assert run.invoke(app, arguments).exit_code == 1
 
 
-def test_a_server_is_copied_by_its_own_tools(postgres_url: str, tmp_path: Path) -> None:
+def test_backup_and_restore_of_postgres_name_pg_dump_and_pg_restore(postgres_url: str, tmp_path: Path) -> None:
     run = CliRunner()
     for arguments, tool in (
         (["backup", postgres_url, str(tmp_path / "c")], "pg_dump"),
@@ -176,7 +176,7 @@ def test_a_server_is_copied_by_its_own_tools(postgres_url: str, tmp_path: Path) 
         assert tool in told.output
 
 
-def test_what_is_no_database_is_no_copy(tmp_path: Path) -> None:
+def test_restore_refuses_a_file_that_is_not_an_inturn_database(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello, I am no database at all, and longer than a header of one is, I hope. " * 9)
     with closing(sqlite3.connect(tmp_path / "strange.db")) as strange:
         strange.execute("create table t (x)")

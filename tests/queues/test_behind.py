@@ -30,7 +30,7 @@ def look(queue: Queue) -> None:
     queue.ack(queue.receive(10))
 
 
-def test_a_lease_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -> None:
+def test_a_read_with_a_slow_clock_does_not_shorten_a_lease(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
     queue.send("a1", group="a")
     queue.send("single")
@@ -44,7 +44,7 @@ def test_a_lease_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) 
     assert behind.depth().messages == 0
 
 
-def test_a_part_of_a_lease_lasts_as_long_too(clocks: SkewedClocks) -> None:
+def test_a_read_with_a_slow_clock_does_not_shorten_a_partly_settled_lease(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
     queue.send_many([draft(f"a{number}", group="a") for number in range(3)])
     first, *rest = queue.receive(3, visibility_timeout_s=60)
@@ -59,7 +59,7 @@ def test_a_part_of_a_lease_lasts_as_long_too(clocks: SkewedClocks) -> None:
     queue.ack(rest)
 
 
-def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -> None:
+def test_a_read_with_a_slow_clock_does_not_shorten_a_group_lock(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
     queue.send("a1", group="a")
     queue.send("a2", group="a")
@@ -80,7 +80,7 @@ def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -
     assert bodies(session.receive()) == ["a2"]
 
 
-def test_a_delay_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -> None:
+def test_a_read_with_a_slow_clock_does_not_shorten_a_delay(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
     queue.send("a1", group="a", delay_s=60)
     behind = clocks.queue(-HOUR)
@@ -93,7 +93,9 @@ def test_a_delay_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) 
 
 
 @pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened later"])
-def test_for_a_clock_that_went_back_nothing_lasts_longer_than_it_was_to(clocks: SkewedClocks, *, is_open: bool) -> None:
+def test_leases_locks_and_delays_last_their_own_length_after_the_clock_was_set_back(
+    clocks: SkewedClocks, *, is_open: bool
+) -> None:
     """Nobody else is there any more: what was an hour ahead is over after its own time."""
     before = clocks.queue(HOUR)
     for group in "abc":
@@ -116,7 +118,7 @@ def test_for_a_clock_that_went_back_nothing_lasts_longer_than_it_was_to(clocks: 
     assert bodies(queue.receive(10)) == ["d1"]
 
 
-def test_what_others_lease_meanwhile_is_over_for_a_clock_that_is_behind_after_its_time(tmp_path: Path) -> None:
+def test_a_process_with_a_slow_clock_sees_another_process_lease_expire_on_time(tmp_path: Path) -> None:
     """Its owner is dead, and nobody else is there. (Over PostgreSQL all go by the server's clock.)"""
     with ExitStack() as stack:
         clocks = SkewedClocks(tmp_path / "shop.db", stack)
@@ -138,7 +140,7 @@ def test_what_others_lease_meanwhile_is_over_for_a_clock_that_is_behind_after_it
     lengths=st.lists(st.integers(1, 5_000), min_size=1),
     looks=st.lists(st.tuples(st.integers(0, 6_000), st.booleans())),
 )
-def test_a_steady_clock_that_is_behind_ends_nothing_early(
+def test_clock_skew_with_a_steady_slow_clock_ends_no_span_early(
     offset: int, lengths: list[int], looks: list[tuple[int, bool]]
 ) -> None:
     spans = [Span("hold", 1, number, 0, length) for number, length in enumerate(lengths)]
@@ -153,7 +155,7 @@ def test_a_steady_clock_that_is_behind_ends_nothing_early(
 
 
 @given(times=st.lists(st.integers(-10_000, 10_000), min_size=1), length=st.integers(1, 100))
-def test_once_a_clock_is_steady_nothing_lasts_longer_than_it_was_to(times: list[int], length: int) -> None:
+def test_clock_skew_ends_a_span_after_its_length_once_the_clock_is_steady(times: list[int], length: int) -> None:
     span, behind = Span("lock", 1, "a", 20_000, 20_000 + length), ClockSkew()
     for now in times:
         for each in behind.end_spans(now, lambda _: [span]):

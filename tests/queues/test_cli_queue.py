@@ -59,7 +59,7 @@ def lines(text: str) -> list[Any]:
 # --- queues ---
 
 
-def test_create_list_show() -> None:
+def test_queue_create_list_and_show_commands() -> None:
     assert out("queue", "create", "shop.db#dead") == "shop.db#dead was created."
     made = json.loads(
         out("queue", "create", Q, "--dead-letter", "dead", "--max-receives", 5, "--dedup-for-ever", "--json")
@@ -90,7 +90,7 @@ def test_create_list_show() -> None:
     assert json.loads(out("queue", "show", Q, "--json"))["readers"]["audit"] == {"position": first, "lag": 2}
 
 
-def test_show_says_which_resources_of_a_policy_match_nothing() -> None:
+def test_queue_show_lists_unmatched_policy_resources() -> None:
     policy = {"Statement": {"Effect": "Deny", "Principal": "*", "Action": "*", "Resource": ["*", "pay\nments"]}}
     with inturn.open("shop.db", durable=False) as db:
         db.queue("payments", QueueSettings(extra={"policy": json.dumps(policy)}))
@@ -101,7 +101,7 @@ def test_show_says_which_resources_of_a_policy_match_nothing() -> None:
     assert json.loads(out("queue", "show", "shop.db#other", "--json"))["unmatched_resources"] == []
 
 
-def test_settings_that_cannot_be_make_nothing() -> None:
+def test_queue_create_with_invalid_settings_creates_nothing() -> None:
     assert "--dedup-for-ever exclude each other" in told(
         "queue", "create", Q, "--dedup-for-ever", "--dedup-window-s", 5
     )
@@ -112,7 +112,7 @@ def test_settings_that_cannot_be_make_nothing() -> None:
     assert list(Path().iterdir()) == []
 
 
-def test_purge_and_delete_ask(payments: Queue) -> None:
+def test_queue_purge_and_queue_delete_ask_for_confirmation(payments: Queue) -> None:
     payments.send("a")
     payments.send("b")
     assert "Aborted" in told("queue", "purge", Q, typed="n\n")
@@ -133,7 +133,9 @@ def test_purge_and_delete_ask(payments: Queue) -> None:
     ],
 )
 @pytest.mark.thorough
-def test_a_slip_makes_nothing_and_names_what_is_there(payments: Queue, command: str) -> None:
+def test_a_mistyped_database_or_queue_creates_nothing_and_lists_the_existing_ones(
+    payments: Queue, command: str
+) -> None:
     words = command.split()
     at, rest = (2, words[2:]) if words[0] == "queue" else (1, words[1:])
     name = "shpo.db" if command == "queue list" else "shpo.db#payments"
@@ -167,7 +169,7 @@ def test_a_slip_makes_nothing_and_names_what_is_there(payments: Queue, command: 
         ([""], None, ""),
     ],
 )
-def test_a_body_is_what_it_looks_like_or_is_said_to_be(
+def test_send_parses_a_body_as_json_or_by_option(
     payments: Queue, arguments: list[str], typed: str | bytes | None, body: object
 ) -> None:
     Path("body").write_text('{"from": "a file"}')
@@ -175,7 +177,7 @@ def test_a_body_is_what_it_looks_like_or_is_said_to_be(
     assert payments.peek()[0].body == body
 
 
-def test_all_parts_of_a_message(payments: Queue) -> None:
+def test_send_command_accepts_every_message_field(payments: Queue) -> None:
     options = ["--group", "acct-1", "--revision", 7, "--dedup-id", "tx-1", "--attributes", '{"source": "shop"}']
     sent = json.loads(out("send", Q, "{}", *options, "--json"))
     (message,) = payments.peek()
@@ -208,12 +210,12 @@ def test_all_parts_of_a_message(payments: Queue) -> None:
         (["x", "--from", "nowhere"], "omit the body"),
     ],
 )
-def test_what_cannot_be_sent(payments: Queue, arguments: list[str], words: str) -> None:
+def test_send_command_refuses_invalid_arguments(payments: Queue, arguments: list[str], words: str) -> None:
     assert words in told("send", Q, *arguments)
     assert payments.depth().messages == 0
 
 
-def test_many_lines_with_their_envelopes(payments: Queue) -> None:
+def test_send_from_a_file_reads_lines_with_envelopes(payments: Queue) -> None:
     sources = [
         {"body": {"n": 1}, "group": "a", "revision": 1, "dedup_id": "x", "attributes": {"k": [1]}},
         {"body": "text", "group": 7},
@@ -239,7 +241,7 @@ def test_many_lines_with_their_envelopes(payments: Queue) -> None:
     assert out("send", Q, "--from", "none.jsonl") == "0 sent."
 
 
-def test_lines_that_are_bodies(payments: Queue) -> None:
+def test_send_from_a_file_reads_lines_as_bodies_with_field_options(payments: Queue) -> None:
     rows = [{"account": {"id": n}, "rev": n, "tx.id": n * 10, "amount": 5} for n in (1, 2)]
     Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     fields = ["--group-field", "account.id", "--revision-field", "rev", "--dedup-field", "tx.id"]
@@ -266,7 +268,9 @@ def test_lines_that_are_bodies(payments: Queue) -> None:
         ("[1]", ["--group-field", "account"], "no field 'account' for the group; not a JSON object"),
     ],
 )
-def test_a_bad_line_stops_it_and_says_where_to_go_on(payments: Queue, line: str, fields: list[str], words: str) -> None:
+def test_send_from_a_file_stops_at_a_bad_line_and_names_the_line_to_continue_with(
+    payments: Queue, line: str, fields: list[str], words: str
+) -> None:
     good = {"body": 0, "group": "g"} if not fields else {"account": "g"}
     Path("m.jsonl").write_text("\n".join([json.dumps(good)] * 3 + [line] + [json.dumps(good)] * 2))
     said = told("send", Q, "--from", "m.jsonl", *fields)
@@ -281,7 +285,9 @@ def test_a_bad_line_stops_it_and_says_where_to_go_on(payments: Queue, line: str,
     assert payments.depth().messages == 5
 
 
-def test_a_store_that_fails_in_the_middle_of_many(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_send_from_a_file_reports_the_sent_lines_when_the_store_fails(
+    payments: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("inturn.cli.lines.BATCH_MESSAGES", 2)
     sent = Queue.send_many
     calls: list[int] = []
@@ -307,7 +313,7 @@ def test_a_store_that_fails_in_the_middle_of_many(payments: Queue, monkeypatch: 
 # --- receive, acknowledge, look ---
 
 
-def test_receive_gives_back_by_itself(payments: Queue) -> None:
+def test_receive_command_gives_printed_messages_back(payments: Queue) -> None:
     payments.send({"n": 1}, group="a", revision=1)
     payments.send("b\x1b[31m\n", group="a")
     payments.send(b"\xff")
@@ -322,7 +328,7 @@ def test_receive_gives_back_by_itself(payments: Queue) -> None:
     assert lines(out("receive", Q, "--group", "nobody", "--json")) == []
 
 
-def test_receive_and_acknowledge(payments: Queue) -> None:
+def test_receive_command_with_ack_acknowledges_messages(payments: Queue) -> None:
     payments.send("a")
     payments.send("b")
     assert out("receive", Q, "--ack").endswith(": a")
@@ -333,7 +339,7 @@ def test_receive_and_acknowledge(payments: Queue) -> None:
     assert "--ack and --keep exclude each other" in told("receive", Q, "--ack", "--keep")
 
 
-def test_a_lease_is_kept_and_ended_by_another_command(payments: Queue) -> None:
+def test_receive_command_with_keep_prints_a_receipt_for_ack_and_nack(payments: Queue) -> None:
     payments.send("a", group="g")
     payments.send("b", group="g")
     ran = run("receive", Q, "--keep", "--visibility-timeout-s", 60, "--json")
@@ -350,7 +356,9 @@ def test_a_lease_is_kept_and_ended_by_another_command(payments: Queue) -> None:
         assert "is not a valid receipt" in told("ack", Q, "--", wrong)
 
 
-def test_what_could_not_be_printed_is_given_back(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receive_command_gives_a_message_back_if_printing_fails(
+    payments: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     payments.send("a")
 
     def closed(*args: object) -> None:
@@ -361,7 +369,7 @@ def test_what_could_not_be_printed_is_given_back(payments: Queue, monkeypatch: p
     assert payments.receive()[0].body == "a"
 
 
-def test_peek_by_pages(payments: Queue) -> None:
+def test_peek_command_pages_with_after(payments: Queue) -> None:
     for number in range(5):
         payments.send(str(number))
     payments.receive(5)
@@ -373,7 +381,7 @@ def test_peek_by_pages(payments: Queue) -> None:
     assert all("leased_until" not in each for each in lines(out("peek", Q, "--json")))
 
 
-def test_a_kept_log_is_made_changed_and_printed() -> None:
+def test_queue_commands_create_configure_and_print_a_kept_log() -> None:
     out("queue", "create", Q, "--keep-for", "30 days", "--keep-bytes", 1000)
     settings = json.loads(out("queue", "configure", Q, "keep_for=90 days", "keep_bytes=null", "--json"))["settings"]
     assert (settings["keep_for"], settings["keep_bytes"]) == (90 * 86_400, None)
@@ -393,7 +401,7 @@ def test_a_kept_log_is_made_changed_and_printed() -> None:
 # --- groups and redrive ---
 
 
-def test_locked_and_parked_groups(payments: Queue) -> None:
+def test_queue_park_and_resume_commands_and_locked_groups(payments: Queue) -> None:
     for group in ("a", "b"):
         payments.send("x", group=group)
     session = payments.session("a", lock_s=600)
@@ -412,7 +420,7 @@ def test_locked_and_parked_groups(payments: Queue) -> None:
     assert [message.body for message in payments.receive(10)] == ["x"]
 
 
-def test_the_list_of_queues_counts_parked_groups(payments: Queue) -> None:
+def test_queue_list_counts_parked_groups(payments: Queue) -> None:
     for number in range(101):
         payments.park(f"g{number}", "why")
     payments.resume("g7")
@@ -433,7 +441,7 @@ def parked(queue: Queue) -> list[str]:
     return [each.group for each in queue.parked()]
 
 
-def test_many_parked_groups_are_resumed(payments: Queue) -> None:
+def test_queue_resume_resumes_groups_selected_by_name_and_error(payments: Queue) -> None:
     for name, reason in {"eu-1": "ValueError: 1", "eu-2": "KeyError", "us-1": "trace\nValueError: 2"}.items():
         payments.park(name, reason)
     assert out("queue", "resume", Q, "--group", "eu-*", "--error", "ValueError*") == (
@@ -448,7 +456,7 @@ def test_many_parked_groups_are_resumed(payments: Queue) -> None:
     assert out("queue", "resume", Q, "--all") == f"resume: 0 groups of {Q}.\nresume: 0 done, 0 void."
 
 
-def test_a_resume_of_groups_by_name_tells_which_are_not_parked(payments: Queue) -> None:
+def test_queue_resume_by_name_lists_groups_that_are_not_parked(payments: Queue) -> None:
     payments.park("a", "x")
     ran = run("queue", "resume", Q, "a", "b", *(f"c{number:02}" for number in range(20)))
     assert ran.exit_code == 1
@@ -456,7 +464,9 @@ def test_a_resume_of_groups_by_name_tells_which_are_not_parked(payments: Queue) 
     assert ran.stdout.splitlines()[-1] == "  … and 1 more void; use --json for all."
 
 
-def test_more_parked_groups_than_a_transaction_or_a_page_has(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_resume_handles_more_groups_than_one_page_or_transaction(
+    payments: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("inturn.cli.groups._AT_ONCE", 3)
     monkeypatch.setattr("inturn.cli.groups._PAGE", 4)
     for number in range(10):
@@ -465,7 +475,9 @@ def test_more_parked_groups_than_a_transaction_or_a_page_has(payments: Queue, mo
     assert sorted(parked(payments)) == ["g0", "g5"]
 
 
-def test_only_what_was_found_before_the_question_is_resumed(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_resume_resumes_only_the_groups_found_before_the_confirmation(
+    payments: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a", "b"):
         payments.park(name, "x")
 
@@ -482,7 +494,9 @@ def test_only_what_was_found_before_the_question_is_resumed(payments: Queue, mon
     assert "  b: void, resumed or parked again by another process meanwhile" in ran.stdout
 
 
-def test_a_terminal_is_asked_before_many_groups_are_resumed(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_resume_of_many_groups_asks_for_confirmation_on_a_terminal(
+    payments: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a", "b", "c"):
         payments.park(name, "x")
     monkeypatch.setattr("inturn.cli.output.is_interactive", lambda: True)
@@ -499,13 +513,13 @@ def test_a_terminal_is_asked_before_many_groups_are_resumed(payments: Queue, mon
     ("words", "says"),
     [([], "no group is selected; name groups"), (["a", "--all"], "pass either names or these")],
 )
-def test_a_resume_without_a_clear_selection_is_refused(payments: Queue, words: list[str], says: str) -> None:
+def test_queue_resume_refuses_an_unclear_selection(payments: Queue, words: list[str], says: str) -> None:
     payments.park("a", "x")
     assert says in told("queue", "resume", Q, *words)
     assert parked(payments) == ["a"]
 
 
-def test_groups(payments: Queue) -> None:
+def test_groups_command_lists_groups_with_their_state(payments: Queue) -> None:
     for body, group in (("1", "b"), ("2", "a"), ("3", "b"), ("4", None)):
         payments.send(body, group=group)
     payments.send("5", group="late", delay_s=60)
@@ -528,7 +542,7 @@ def test_groups(payments: Queue) -> None:
     assert out("groups", "shop.db#dead") == "No group has messages."
 
 
-def test_redrive_puts_messages_back_in_their_old_places(payments: Queue) -> None:
+def test_redrive_command_returns_messages_to_their_old_positions(payments: Queue) -> None:
     for body in "abc":
         payments.send(body, group="g")
     for _ in range(2):
@@ -553,7 +567,7 @@ def process(*arguments: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.thorough
-def test_two_processes_on_one_file() -> None:
+def test_a_receive_command_waits_for_a_send_command_of_another_process() -> None:
     out("queue", "create", Q)
     waiting = process("receive", Q, "--wait-s", "300", "--ack")  # longer than this test may take: it is woken
     time.sleep(1)
@@ -565,7 +579,7 @@ def test_two_processes_on_one_file() -> None:
     assert "2,499 messages" in out("queue", "show", Q)
 
 
-def test_a_queue_is_created_with_a_retry_delay() -> None:
+def test_queue_create_sets_the_retry_delay() -> None:
     options = ("--retry-delay-s", 60, "--retry-growth", 3, "--retry-max-s", 600, "--retry-jitter", 0)
     made = json.loads(out("queue", "create", Q, *options, "--json"))
     assert made["created"]
@@ -580,7 +594,7 @@ def test_a_queue_is_created_with_a_retry_delay() -> None:
     assert "--retry-jitter is 2" in told("queue", "create", "shop.db#other", "--retry-jitter", 2)
 
 
-def test_a_bound_is_set_changed_and_respected() -> None:
+def test_max_depth_is_set_and_changed_by_commands_and_refuses_sends() -> None:
     out("queue", "create", "shop.db#small", "--max-depth", 3)
     with inturn.open("shop.db") as db:
         small = db.queue("small")
@@ -605,7 +619,7 @@ def test_a_bound_is_set_changed_and_respected() -> None:
         assert expected in told("queue", "configure", "shop.db#small", f"{wrong}={{}}")
 
 
-def test_send_with_the_next_revision(payments: Queue) -> None:
+def test_send_command_with_revision_next_assigns_revisions(payments: Queue) -> None:
     first = out("send", Q, "one", "--group", "a", "--revision", "next")
     assert first.endswith(", revision 1.")
     sent = json.loads(out("send", Q, "two", "--group", "a", "--revision", "next", "--expected-revision", 1, "--json"))

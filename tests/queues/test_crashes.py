@@ -13,7 +13,7 @@ KILLS = {"sqlite": 40, "postgres": 10}
 
 
 @pytest.mark.parametrize("kind", KILLS)
-def test_processes_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
+def test_killed_processes_lose_no_message_and_process_each_once(
     kind: str, tmp_path: Path, soak_seed: int, soak_times: int, request: pytest.FixtureRequest
 ) -> None:
     """More lives by hand: (cd tests; python -m queues.programs.crash_worker DIRECTORY 5000 SEED)."""

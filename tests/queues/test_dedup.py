@@ -7,20 +7,20 @@ from inturn.core import limits
 from inturn.store.sqlite import SqliteStore
 
 
-def test_the_same_id_is_answered_with_the_first_messages_number(harness: StoreHarness) -> None:
+def test_a_send_with_the_same_dedup_id_returns_the_first_sequence_number(harness: StoreHarness) -> None:
     first, again, other = (harness.send("a1", dedup_id=name)[0] for name in ("x", "x", "y"))
     assert (first.duplicate, again.duplicate, other.duplicate) == (False, True, False)
     assert again.sequence_number == first.sequence_number < other.sequence_number
     assert harness.info().depth == 2
 
 
-def test_within_one_batch_too(harness: StoreHarness) -> None:
+def test_send_many_detects_duplicates_within_the_batch(harness: StoreHarness) -> None:
     sent = harness.send("a1", "b1", "c1", dedup_id="x")
     assert [each.duplicate for each in sent] == [False, True, True]
     assert harness.take(10) == ["a1"]
 
 
-def test_an_id_outlives_its_message_and_the_restart_but_not_its_window(harness: StoreHarness) -> None:
+def test_a_dedup_id_outlives_its_message_but_not_the_dedup_window(harness: StoreHarness) -> None:
     harness.send("a1", dedup_id="x")
     harness.ack(*harness.receive())
     harness.wait(299.999)
@@ -30,34 +30,34 @@ def test_an_id_outlives_its_message_and_the_restart_but_not_its_window(harness: 
     assert harness.send("a4", dedup_id="x")[0].duplicate
 
 
-def test_a_window_without_end(harness: StoreHarness) -> None:
+def test_dedup_window_none_never_ends(harness: StoreHarness) -> None:
     harness.make("q", dedup_window_s=None)
     harness.send("a1", dedup_id="x")
     harness.wait(86_400 * 365 * 10)
     assert harness.send("a2", dedup_id="x")[0].duplicate
 
 
-def test_per_group(harness: StoreHarness) -> None:
+def test_dedup_scope_group_compares_ids_per_group(harness: StoreHarness) -> None:
     harness.make("q", dedup_scope="group")
     sent = harness.send("a1", "b1", "a2", dedup_id="x")
     assert [each.duplicate for each in sent] == [False, False, True]
 
 
-def test_by_content_and_an_explicit_id_wins(harness: StoreHarness) -> None:
+def test_content_dedup_applies_unless_a_dedup_id_is_given(harness: StoreHarness) -> None:
     harness.make("q", content_dedup=True)
     sent = [*harness.send("a1"), *harness.send("a1", dedup_id="x"), *harness.send("a1"), *harness.send("a1", group="b")]
     assert [each.duplicate for each in sent] == [False, False, True, True]
     assert harness.info().depth == 2
 
 
-def test_two_queues_know_nothing_of_each_other(harness: StoreHarness) -> None:
+def test_dedup_ids_are_separate_per_queue(harness: StoreHarness) -> None:
     harness.make("other")
     harness.send("a1", dedup_id="x")
     assert not harness.send("a1", dedup_id="x", queue="other")[0].duplicate
 
 
 @pytest.mark.thorough
-def test_old_ids_are_forgotten(harness: StoreHarness) -> None:
+def test_expired_dedup_ids_are_deleted(harness: StoreHarness) -> None:
     for number in range(500):
         harness.send("a1", dedup_id=f"{number * 7919 % 1000:03}")
         harness.wait(200)

@@ -12,19 +12,19 @@ from inturn.core.queue.messages import Draft, GroupAvailability, ReceiveRequest
 DONE, EXPIRED, GONE = SettleResult.DONE, SettleResult.EXPIRED, SettleResult.GONE
 
 
-def test_the_oldest_free_group_comes_first_then_more_of_the_same_then_the_next(harness: StoreHarness) -> None:
+def test_receive_takes_the_oldest_free_group_first_and_its_messages_together(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "a2", "c1", "b2", "a3")
     assert harness.take(2) == ["a1", "a2"]
     assert harness.take(10) == ["b1", "b2", "c1"]
     assert harness.take(10) == []
 
 
-def test_a_batch_goes_on_with_the_next_group(harness: StoreHarness) -> None:
+def test_receive_fills_a_batch_from_the_next_group(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "a2", "b2", "b3")
     assert harness.take(4) == ["a1", "a2", "b1", "b2"]
 
 
-def test_a_group_in_flight_is_blocked_until_all_of_it_is_acknowledged(harness: StoreHarness) -> None:
+def test_a_group_in_flight_is_blocked_until_all_its_messages_are_acknowledged(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "a3", "b1")
     one, two = harness.receive(2)
     assert harness.take(10) == ["b1"]
@@ -35,7 +35,7 @@ def test_a_group_in_flight_is_blocked_until_all_of_it_is_acknowledged(harness: S
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
-def test_a_batch_given_back_in_any_order_is_in_order(harness: StoreHarness, order: tuple[int, ...]) -> None:
+def test_nack_of_a_batch_in_any_order_keeps_message_order(harness: StoreHarness, order: tuple[int, ...]) -> None:
     harness.send("a1", "a2", "a3", "b1")
     got = harness.receive(3)
     for at in order:
@@ -43,7 +43,7 @@ def test_a_batch_given_back_in_any_order_is_in_order(harness: StoreHarness, orde
     assert harness.take(10) == ["b1", "a1", "a2", "a3"]
 
 
-def test_a_lease_that_is_over_gives_the_messages_back_in_their_places(harness: StoreHarness) -> None:
+def test_an_expired_lease_returns_messages_to_their_positions(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "b1")
     first = harness.receive(2, visibility_s=5)
     harness.send("a3")
@@ -54,7 +54,7 @@ def test_a_lease_that_is_over_gives_the_messages_back_in_their_places(harness: S
     assert harness.take(10) == ["a1", "a2", "a3"]
 
 
-def test_an_old_holder_can_do_nothing_even_when_the_message_is_received_again(harness: StoreHarness) -> None:
+def test_an_expired_receipt_is_refused_after_redelivery(harness: StoreHarness) -> None:
     harness.send("a1")
     (old,) = harness.receive(visibility_s=5)
     harness.wait(5)
@@ -66,7 +66,7 @@ def test_an_old_holder_can_do_nothing_even_when_the_message_is_received_again(ha
 
 
 @pytest.mark.parametrize("is_nacked", [True, False])
-def test_an_extended_message_blocks_its_whole_group(harness: StoreHarness, *, is_nacked: bool) -> None:
+def test_an_extended_lease_blocks_the_whole_group(harness: StoreHarness, *, is_nacked: bool) -> None:
     harness.send("a1", "a2", "a3", "b1")
     one, two, three, b1 = harness.receive(4, visibility_s=5)
     harness.ack(b1)
@@ -83,7 +83,7 @@ def test_an_extended_message_blocks_its_whole_group(harness: StoreHarness, *, is
     assert harness.take(10) == ["a1", "a3"]
 
 
-def test_a_group_is_free_again_when_its_extended_lease_ends(harness: StoreHarness) -> None:
+def test_a_group_is_ready_again_when_the_extended_lease_expires(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     one, two = harness.receive(2, visibility_s=5)
     harness.extend(two, s=60)
@@ -93,7 +93,7 @@ def test_a_group_is_free_again_when_its_extended_lease_ends(harness: StoreHarnes
     assert harness.take(10) == ["a1", "a2"]
 
 
-def test_a_lease_can_be_extended_again_and_again(harness: StoreHarness) -> None:
+def test_a_lease_can_be_extended_repeatedly(harness: StoreHarness) -> None:
     harness.send("a1")
     (got,) = harness.receive(visibility_s=5)
     for _ in range(5):
@@ -103,7 +103,7 @@ def test_a_lease_can_be_extended_again_and_again(harness: StoreHarness) -> None:
     assert harness.ack(got) == [DONE]
 
 
-def test_a_delayed_message_waits_and_so_does_its_group_but_no_other(harness: StoreHarness) -> None:
+def test_a_delayed_message_blocks_its_group_but_no_other_group(harness: StoreHarness) -> None:
     harness.send("a1", delay_ms=5_000)
     harness.send("a2", "b1")
     assert harness.take(10) == ["b1"]
@@ -111,7 +111,7 @@ def test_a_delayed_message_waits_and_so_does_its_group_but_no_other(harness: Sto
     assert harness.take(10) == ["a1", "a2"]
 
 
-def test_a_queue_can_delay_all_its_messages(harness: StoreHarness) -> None:
+def test_queue_delay_s_delays_every_message(harness: StoreHarness) -> None:
     harness.make("q", delay_s=5)
     harness.send("a1")
     harness.send("b1", delay_ms=0)
@@ -120,7 +120,7 @@ def test_a_queue_can_delay_all_its_messages(harness: StoreHarness) -> None:
     assert harness.take(10) == ["a1"]
 
 
-def test_given_back_with_a_delay(harness: StoreHarness) -> None:
+def test_nack_with_a_delay_blocks_the_group_until_it_ends(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "b1")
     assert harness.nack(*harness.receive(), s=5) == [DONE]
     assert harness.take(10) == ["b1"]
@@ -128,7 +128,7 @@ def test_given_back_with_a_delay(harness: StoreHarness) -> None:
     assert harness.take(10) == ["a1", "a2"]
 
 
-def test_messages_without_a_group_wait_for_no_other(harness: StoreHarness) -> None:
+def test_messages_without_a_group_do_not_block_each_other(harness: StoreHarness) -> None:
     harness.send("x", "y", "z", group=None)
     one, two = harness.receive(2)
     assert harness.take(10) == ["z"]
@@ -136,21 +136,21 @@ def test_messages_without_a_group_wait_for_no_other(harness: StoreHarness) -> No
     assert harness.take(10) == ["y", "x"]
 
 
-def test_one_group_can_be_asked_for(harness: StoreHarness) -> None:
+def test_receive_with_group_returns_only_that_group(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "b2")
     assert harness.take(10, group="b") == ["b1", "b2"]
     assert harness.take(10, group="b") == harness.take(10, group="nobody") == []
     assert harness.take(10) == ["a1"]
 
 
-def test_fencing_tokens_grow_and_a_batch_has_one(harness: StoreHarness) -> None:
+def test_fencing_tokens_increase_and_a_batch_shares_one(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "b1")
     first, second = harness.receive(2)
     (third,) = harness.receive()
     assert first.token == second.token < third.token
 
 
-def test_attempts_are_counted_only_for_the_message_whose_turn_it_was(harness: StoreHarness) -> None:
+def test_attempts_are_counted_only_for_the_first_message_of_a_group(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "a3")
     for attempt in (1, 2, 3):
         got = harness.receive(3)
@@ -162,7 +162,7 @@ def test_attempts_are_counted_only_for_the_message_whose_turn_it_was(harness: St
     assert [each.attempts for each in harness.receive(3)] == [2, 1]
 
 
-def test_a_message_that_was_tried_too_often_goes_to_the_dead_letter_queue(harness: StoreHarness) -> None:
+def test_a_message_received_max_receives_times_moves_to_the_dead_letter_queue(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.make("q", dead_letter="dead", max_receives=2)
     sent = harness.send("a1", "a2", "b1")
@@ -177,7 +177,7 @@ def test_a_message_that_was_tried_too_often_goes_to_the_dead_letter_queue(harnes
     assert (harness.info().depth, harness.info("dead").depth) == (2, 1)
 
 
-def test_without_its_dead_letter_queue_a_message_stays(harness: StoreHarness) -> None:
+def test_a_message_stays_if_the_dead_letter_queue_does_not_exist(harness: StoreHarness) -> None:
     harness.make("q", dead_letter="nowhere", max_receives=1)
     harness.send("a1")
     for _ in range(3):
@@ -185,7 +185,7 @@ def test_without_its_dead_letter_queue_a_message_stays(harness: StoreHarness) ->
     assert harness.take() == ["a1"]
 
 
-def test_a_message_moved_back_is_in_its_old_place(harness: StoreHarness) -> None:
+def test_a_message_moved_back_returns_to_its_old_position(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.send("a1", "a2", "b1", "a3")
     entries = harness.read()
@@ -197,7 +197,7 @@ def test_a_message_moved_back_is_in_its_old_place(harness: StoreHarness) -> None
     assert harness.take(10) == ["a1", "a2", "a3", "b1"]
 
 
-def test_a_message_that_somebody_has_is_not_moved_by_another(harness: StoreHarness) -> None:
+def test_move_refuses_a_message_leased_by_another_receiver(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.send("a1", "a2")
     (held,) = harness.receive()
@@ -206,7 +206,7 @@ def test_a_message_that_somebody_has_is_not_moved_by_another(harness: StoreHarne
     assert harness.bodies(queue="dead") == ["a2", "a1"]
 
 
-def test_a_message_moved_back_waits_for_what_is_in_flight(harness: StoreHarness) -> None:
+def test_a_message_moved_back_waits_for_its_group_in_flight(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.send("a1", "a2")
     harness.move("dead", harness.read()[0])
@@ -266,7 +266,7 @@ def _rolled_back(harness: StoreHarness) -> None:
         _rolled_back,
     ],
 )
-def test_a_group_that_was_emptied_in_any_way_goes_on(
+def test_a_group_emptied_by_any_verb_accepts_new_messages(
     harness: StoreHarness, empty: Callable[[StoreHarness], object]
 ) -> None:
     harness.make("dead")
@@ -276,7 +276,7 @@ def test_a_group_that_was_emptied_in_any_way_goes_on(
     assert harness.take(10) == ["a2", "a3"]
 
 
-def test_a_purge_takes_everything_and_gives_no_number_twice(harness: StoreHarness) -> None:
+def test_purge_removes_all_messages_and_reuses_no_sequence_number(harness: StoreHarness) -> None:
     before = harness.send("a1", "b1", dedup_id="same")[0]
     (held,) = harness.receive()
     with harness.store.transaction():
@@ -289,7 +289,7 @@ def test_a_purge_takes_everything_and_gives_no_number_twice(harness: StoreHarnes
     assert after.sequence_number > before.sequence_number
 
 
-def test_a_queue_that_is_removed_and_made_anew_is_empty_and_counts_on(harness: StoreHarness) -> None:
+def test_a_recreated_queue_is_empty_and_continues_sequence_numbers(harness: StoreHarness) -> None:
     (before,) = harness.send("a1")
     with harness.store.transaction():
         harness.store.save("q", None)
@@ -300,7 +300,7 @@ def test_a_queue_that_is_removed_and_made_anew_is_empty_and_counts_on(harness: S
     assert after.sequence_number > before.sequence_number
 
 
-def test_what_is_past_its_retention_goes(harness: StoreHarness) -> None:
+def test_retention_removes_expired_messages(harness: StoreHarness) -> None:
     harness.make("q", retention_s=60)
     harness.send("a1", "b1")
     (held,) = harness.receive()
@@ -314,7 +314,7 @@ def test_what_is_past_its_retention_goes(harness: StoreHarness) -> None:
 
 
 @pytest.mark.parametrize("jump_s", [-86_400 * 365, 86_400 * 365])
-def test_a_clock_that_jumps_loses_nothing_and_breaks_no_order(harness: StoreHarness, jump_s: float) -> None:
+def test_a_clock_jump_loses_no_message_and_keeps_the_order(harness: StoreHarness, jump_s: float) -> None:
     harness.send("a1", "a2", "b1")
     (held,) = harness.receive(visibility_s=30)
     harness.send("c1", delay_ms=20_000)
@@ -330,7 +330,7 @@ def test_a_clock_that_jumps_loses_nothing_and_breaks_no_order(harness: StoreHarn
     assert harness.ack(held) == [EXPIRED]
 
 
-def test_groups_can_be_seen(harness: StoreHarness) -> None:
+def test_groups_shows_depth_availability_and_attempts(harness: StoreHarness) -> None:
     first = harness.send("a1", "b1", "a2", "c1")
     harness.wait(1)
     harness.send("d1", delay_ms=5_000)
@@ -347,7 +347,7 @@ def test_groups_can_be_seen(harness: StoreHarness) -> None:
     assert [view.group for view in harness.groups("c", "nobody", "a")] == ["a", "c"]
 
 
-def test_due_is_when_something_changes_by_itself(harness: StoreHarness) -> None:
+def test_due_ms_is_the_time_of_the_next_change_without_a_command(harness: StoreHarness) -> None:
     harness.send("a1", "b1")
     harness.receive(visibility_s=30)
     harness.receive(visibility_s=20)
@@ -355,7 +355,7 @@ def test_due_is_when_something_changes_by_itself(harness: StoreHarness) -> None:
     assert harness.info().due_ms == harness.now + 20_000
 
 
-def test_depth_tells_what_is_in_flight_and_what_is_delayed(harness: StoreHarness) -> None:
+def test_depth_counts_messages_in_flight_and_delayed(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "b2", "c1")
     harness.send("d1", delay_ms=5_000)
     harness.receive(3, visibility_s=30)
@@ -367,7 +367,7 @@ def test_depth_tells_what_is_in_flight_and_what_is_delayed(harness: StoreHarness
     assert harness.depth()[:3] == (4, 0, 0)
 
 
-def test_a_message_tells_when_it_was_received_first(harness: StoreHarness) -> None:
+def test_a_message_keeps_the_time_of_its_first_receive(harness: StoreHarness) -> None:
     harness.send("a1")
     (first,) = harness.receive(visibility_s=5)
     assert first.first_ms == harness.now
@@ -379,7 +379,7 @@ def test_a_message_tells_when_it_was_received_first(harness: StoreHarness) -> No
     assert [each.first_ms for each in (again, third)] == [first.first_ms] * 2
 
 
-def test_nothing_of_a_transaction_that_fails_is_kept(harness: StoreHarness) -> None:
+def test_a_failed_store_transaction_changes_nothing(harness: StoreHarness) -> None:
     harness.send("a1", "b1")
     (held,) = harness.receive()
     number = held.entry.sequence_number
@@ -394,7 +394,7 @@ def test_nothing_of_a_transaction_that_fails_is_kept(harness: StoreHarness) -> N
     assert harness.ack(held) == [DONE]
 
 
-def test_what_is_past_its_retention_goes_though_somebody_has_it(harness: StoreHarness) -> None:
+def test_retention_removes_messages_in_flight(harness: StoreHarness) -> None:
     harness.make("q", retention_s=60)
     harness.send("a1", "a2")
     harness.wait(30)
@@ -408,14 +408,14 @@ def test_what_is_past_its_retention_goes_though_somebody_has_it(harness: StoreHa
     assert harness.take(10) == ["a3"]
 
 
-def test_each_of_several_receivers_has_all_it_wants_of_a_group(harness: StoreHarness) -> None:
+def test_concurrent_receive_requests_each_fill_up_from_one_group(harness: StoreHarness) -> None:
     harness.send(*"a" * 12, *"b" * 12)
     answers = harness.receive_each(ReceiveRequest(10), ReceiveRequest(10))
     assert ["".join(str(each.entry.body) for each in given) for given in answers] == ["a" * 10, "b" * 10]
 
 
 @pytest.mark.parametrize("settle", ["ack", "defer"])
-def test_a_lease_that_a_clock_set_back_makes_valid_again_is_settled_once(harness: StoreHarness, settle: str) -> None:
+def test_a_lease_valid_again_after_the_clock_was_set_back_is_settled_once(harness: StoreHarness, settle: str) -> None:
     """Meanwhile its group was ready again; a second place in the line would give out the next message twice."""
     harness.send("a1", "a2")
     harness.send("x", group=None)
@@ -434,9 +434,7 @@ def test_a_lease_that_a_clock_set_back_makes_valid_again_is_settled_once(harness
 
 @pytest.mark.parametrize("delay_ms", [0, 3_000])
 @pytest.mark.parametrize("attempts", [0, 1, 7])
-def test_the_holder_can_say_how_many_attempts_a_message_has_used_up(
-    harness: StoreHarness, attempts: int, delay_ms: int
-) -> None:
+def test_nack_can_set_the_number_of_used_attempts(harness: StoreHarness, attempts: int, delay_ms: int) -> None:
     harness.send("a1", "a2", "b1")
     harness.send("x", group=None)
     for _ in range(2):

@@ -43,14 +43,14 @@ def modes(path: Path) -> dict[str, int]:
 
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize(("asked", "mode"), [({}, 0o600), ({"mode": 0o640}, 0o640), ({"mode": 0o666}, 0o666)])
-def test_new_files_have_the_mode_that_is_asked_for(tmp_path: Path, asked: dict[str, Any], mode: int) -> None:
+def test_new_database_files_have_the_requested_mode(tmp_path: Path, asked: dict[str, Any], mode: int) -> None:
     with inturn.open(tmp_path / "shop.db", **asked) as db:
         db.queue("q").send("x")
         found = modes(tmp_path / "shop.db")
     assert found == {f"shop.db{suffix}": mode for suffix in ("", "-wal", "-shm", "-reserve")}
 
 
-def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_an_existing_database_file_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "shop.db").touch()
     (tmp_path / "shop.db").chmod(0o664)
     with inturn.open(tmp_path / "shop.db", mode=0o600) as db:
@@ -59,18 +59,18 @@ def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o1777, -1, True, "600", 0])
-def test_a_mode_that_is_none_is_refused(tmp_path: Path, mode: Any) -> None:
+def test_an_invalid_file_mode_is_refused(tmp_path: Path, mode: Any) -> None:
     with pytest.raises(InputError, match="lets the owner read and write, such as 0o600"):
         inturn.open(tmp_path / "shop.db", mode=mode)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_mode_is_for_files_only() -> None:
+def test_a_file_mode_is_refused_for_postgres() -> None:
     with pytest.raises(InputError, match="GRANT"):
         inturn.open("postgresql:///shop", mode=0o600)
 
 
-def test_many_who_make_a_file_at_once_have_the_same(tmp_path: Path) -> None:
+def test_threads_creating_one_database_file_share_it(tmp_path: Path) -> None:
     """Whoever makes it closes it once: that must not let go of the locks of another thread."""
     for at in range(10):
         gate = threading.Barrier(4, timeout=DEADLINE_S)
@@ -128,7 +128,9 @@ def lose(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], None]:
 LOST = "was deleted or replaced while it was open: further changes are not stored"
 
 
-def test_nothing_is_answered_that_is_not_kept(tmp_path: Path, lose: Callable[[], None]) -> None:
+def test_every_verb_fails_after_the_database_file_was_deleted_or_replaced(
+    tmp_path: Path, lose: Callable[[], None]
+) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         queue.send("x", group="a")
@@ -150,7 +152,9 @@ def test_nothing_is_answered_that_is_not_kept(tmp_path: Path, lose: Callable[[],
             queue.send("y", tx=tx)
 
 
-def test_it_is_noticed_where_nothing_has_changed_for_long(tmp_path: Path, lose: Callable[[], None]) -> None:
+def test_a_lost_database_file_is_noticed_after_a_long_unchanged_period(
+    tmp_path: Path, lose: Callable[[], None]
+) -> None:
     """As long as the directory is the same, no more is looked at than that."""
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
@@ -164,7 +168,7 @@ def test_it_is_noticed_where_nothing_has_changed_for_long(tmp_path: Path, lose: 
             queue.send("y")
 
 
-def test_a_directory_that_has_another_name_is_noticed(tmp_path: Path) -> None:
+def test_a_renamed_database_directory_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     with inturn.open(tmp_path / "here" / "shop.db") as db:
         queue = db.queue("q")
@@ -175,7 +179,7 @@ def test_a_directory_that_has_another_name_is_noticed(tmp_path: Path) -> None:
             queue.send("y")
 
 
-def test_a_link_that_leads_elsewhere_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_symbolic_link_to_the_database_is_noticed(tmp_path: Path) -> None:
     for each in ("a", "b"):
         (tmp_path / each).mkdir()
         inturn.open(tmp_path / each / "shop.db").close()
@@ -192,7 +196,7 @@ def test_a_link_that_leads_elsewhere_is_noticed(tmp_path: Path) -> None:
             queue.send("y")
 
 
-def test_other_files_may_come_and_go(tmp_path: Path) -> None:
+def test_other_files_in_the_database_directory_cause_no_error(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         for at in range(20):
@@ -203,7 +207,7 @@ def test_other_files_may_come_and_go(tmp_path: Path) -> None:
         assert queue.depth().messages == 20
 
 
-def test_who_only_reads_the_log_is_told(tmp_path: Path) -> None:
+def test_a_log_reader_notices_a_replaced_database_file(tmp_path: Path) -> None:
     """As Spark does."""
     with inturn.open(tmp_path / "shop.db") as db:
         db.queue("q").send("x")
@@ -215,7 +219,9 @@ def test_who_only_reads_the_log_is_told(tmp_path: Path) -> None:
         log.close()
 
 
-def test_an_endpoint_says_so_to_all_who_ask(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_http_endpoint_reports_a_lost_database_file_and_logs_it_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def use(url: str) -> tuple[str, int]:
         for _ in range(3):
             ask(url)
@@ -255,7 +261,7 @@ def test_an_endpoint_says_so_to_all_who_ask(tmp_path: Path, caplog: pytest.LogCa
     assert all(record.not_shown for record in failures[1:]), f"each kind once, the rest counted: {later}"
 
 
-def test_it_is_noticed_in_the_midst_of_a_transaction(tmp_path: Path, lose: Callable[[], None]) -> None:
+def test_a_lost_database_file_is_noticed_within_a_transaction(tmp_path: Path, lose: Callable[[], None]) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         with pytest.raises(StoreError, match=LOST), db.transaction() as tx:  # noqa: PT012 - the end of the block raises
@@ -263,7 +269,7 @@ def test_it_is_noticed_in_the_midst_of_a_transaction(tmp_path: Path, lose: Calla
             lose()
 
 
-def test_who_waits_for_messages_is_told(tmp_path: Path, lose: Callable[[], None]) -> None:
+def test_a_waiting_receive_fails_when_the_database_file_is_lost(tmp_path: Path, lose: Callable[[], None]) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         threading.Timer(0.2, lose).start()
@@ -271,7 +277,7 @@ def test_who_waits_for_messages_is_told(tmp_path: Path, lose: Callable[[], None]
             queue.receive(wait_s=20)
 
 
-def test_a_worker_ends_and_says_why(tmp_path: Path, lose: Callable[[], None]) -> None:
+def test_a_worker_stops_with_an_error_when_the_database_file_is_lost(tmp_path: Path, lose: Callable[[], None]) -> None:
     pipeline = inturn.Pipeline(
         name="p",
         group="id",
@@ -288,7 +294,7 @@ def test_a_worker_ends_and_says_why(tmp_path: Path, lose: Callable[[], None]) ->
             inturn.work(pipeline, queue)
 
 
-def test_what_has_its_name_now_is_left_alone(tmp_path: Path) -> None:
+def test_closing_the_old_database_leaves_a_new_file_of_the_same_name_intact(tmp_path: Path) -> None:
     """SQLite would remove the log of the new database at the end of the old one."""
     path = tmp_path / "shop.db"
     with suppress(StoreError), inturn.open(path) as old:
@@ -308,7 +314,7 @@ def test_what_has_its_name_now_is_left_alone(tmp_path: Path) -> None:
 # --- how large they get ---
 
 
-def test_the_log_is_small_again_after_somebody_has_read_for_long(tmp_path: Path) -> None:
+def test_the_wal_shrinks_after_a_long_read_ends(tmp_path: Path) -> None:
     log = tmp_path / "shop.db-wal"
     with inturn.open(tmp_path / "shop.db", durable=False) as db:
         queue = db.queue("q")
@@ -363,7 +369,7 @@ def drained(queue: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("size", [300, 3_000, 200_000])
-def test_a_disk_that_sends_have_filled_is_drained(small: Path, size: int) -> None:
+def test_a_disk_filled_by_sends_can_be_drained(small: Path, size: int) -> None:
     with inturn.open(small / "shop.db") as db:
         queue, sent = db.queue("q"), []
         with pytest.raises(StoreError, match="the disk is full"):  # noqa: PT012 - one of them
@@ -378,7 +384,7 @@ def test_a_disk_that_sends_have_filled_is_drained(small: Path, size: int) -> Non
 
 
 @pytest.mark.parametrize("size", [300, 3_000, 200_000])
-def test_a_disk_that_others_have_filled_is_drained(small: Path, size: int) -> None:
+def test_a_disk_filled_by_other_files_can_be_drained(small: Path, size: int) -> None:
     with inturn.open(small / "shop.db") as db:
         queue = db.queue("q")
         sent = [f"{n:08}" + "x" * size for n in range(1_500_000 // (size + 300))]
@@ -395,7 +401,7 @@ def test_a_disk_that_others_have_filled_is_drained(small: Path, size: int) -> No
         assert drained(queue) == ["there is"]
 
 
-def test_a_full_disk_is_drained_by_who_opens_the_file_then(small: Path) -> None:
+def test_a_database_reopened_on_a_full_disk_can_be_drained(small: Path) -> None:
     with inturn.open(small / "shop.db") as db:
         db.queue("q").send_many([draft(f"{n:08}") for n in range(100)])
     fill(small / "other")
@@ -403,7 +409,7 @@ def test_a_full_disk_is_drained_by_who_opens_the_file_then(small: Path) -> None:
         assert len(drained(db.queue("q"))) == 100
 
 
-def test_sends_that_come_together_with_acknowledgements_do_not_stop_them(small: Path) -> None:
+def test_acknowledgements_succeed_on_a_full_disk_beside_failing_sends(small: Path) -> None:
     with inturn.open(small / "shop.db") as db:
         queue = db.queue("q")
         queue.send_many([draft(f"{n:08}" + "x" * 1_000) for n in range(100)])

@@ -33,13 +33,13 @@ from inturn.queue import draft
         ({"body": "x" * (limits.BODY_BYTES + 1)}, "at most 1,048,576 are allowed"),
     ],
 )
-def test_what_does_not_fit_is_refused(wrong: dict[str, Any], words: str) -> None:
+def test_draft_refuses_invalid_arguments(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as told:
         draft(**{"body": "x", **wrong})
     assert words in str(told.value)
 
 
-def test_what_fits_is_kept() -> None:
+def test_draft_keeps_valid_arguments() -> None:
     made = draft({"n": 2**70}, group=7, revision=-(2**63) + 1, dedup_id="ü", delay_s=0.5, attributes={"a": [1]})
     assert (json.loads(made.body), made.group, made.dedup_id, made.delay_ms) == ({"n": 2**70}, "7", "ü", 500)
     assert (made.revision, made.attributes) == (-limits.REVISION, '{"a":[1]}')

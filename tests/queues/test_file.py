@@ -20,7 +20,7 @@ def pages(db: Any) -> int:
     return int(db.store.connection.execute("pragma page_count").fetchone()[0])
 
 
-def test_a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_loses_no_message_and_sends_succeed_when_there_is_room(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         sent = [queue.send("x" * 1_000, group="a")]
@@ -36,7 +36,7 @@ def test_a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room(tmp_path:
         assert queue.send("z").sequence_number > sent[0].sequence_number
 
 
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_send_to_a_read_only_file_is_refused(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         db.store.connection.execute("pragma query_only = 1")  # root may write whatever the permissions say
@@ -44,7 +44,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
             queue.send("x")
 
 
-def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+def test_opening_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     path.write_text("dear diary " * 500)
     with pytest.raises(StoreError, match=r"shop.db: the file is not an SQLite database; name another file"):
@@ -52,7 +52,7 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     assert path.read_text() == "dear diary " * 500
 
 
-def test_a_damaged_file(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with inturn.open(path) as db:
         db.queue("q").send_many([draft("x" * 500, group=str(n)) for n in range(200)])
@@ -63,12 +63,12 @@ def test_a_damaged_file(tmp_path: Path) -> None:
         db.queue("q").receive()
 
 
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
+def test_opening_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="a directory; expected a file in it"):
         inturn.open(tmp_path)
 
 
-def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_format_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     inturn.open(path).close()
     with sqlite3.connect(path) as connection:
@@ -80,7 +80,7 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_what_others_keep_with_a_queue_is_there_again(tmp_path: Path) -> None:
+def test_extra_queue_settings_are_stored(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         db.queue("payments", QueueSettings(extra={"tags": {"team": "ledger"}}))
     with inturn.open(tmp_path / "shop.db") as db:
@@ -90,7 +90,7 @@ def test_what_others_keep_with_a_queue_is_there_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sends", [1, limits.UNCOUNTED_MESSAGES - 1, limits.UNCOUNTED_MESSAGES + 1])
-def test_what_was_only_sent_is_counted_by_who_opens_the_file_next(tmp_path: Path, sends: int) -> None:
+def test_depth_after_reopening_counts_messages_that_were_only_sent(tmp_path: Path, sends: int) -> None:
     with inturn.open(tmp_path / "shop.db") as db, inturn.open(tmp_path / "shop.db") as other:
         queue, beside = db.queue("payments"), other.queue("payments")
         for at in range(sends):
@@ -107,7 +107,7 @@ def test_what_was_only_sent_is_counted_by_who_opens_the_file_next(tmp_path: Path
 
 
 @pytest.mark.parametrize("messages", [1, 2, 7, 8, 9, 63, 64, 65, 71, 72, 130, 200])
-def test_however_many_are_sent_at_once_all_are_there_in_order(tmp_path: Path, messages: int) -> None:
+def test_send_many_of_any_size_keeps_order_and_dedup(tmp_path: Path, messages: int) -> None:
     with inturn.open(tmp_path / "shop.db", durable=False) as db:
         queue = db.queue("q")
         drafts = [draft(n, group=f"g{n % 5}", dedup_id=str(n), delay_s=3600 * (n % 3)) for n in range(messages)]
@@ -117,7 +117,7 @@ def test_however_many_are_sent_at_once_all_are_there_in_order(tmp_path: Path, me
         assert queue.depth()[:3] == (messages, 0, sum(n % 3 > 0 for n in range(messages)))
 
 
-def test_what_was_received_together_is_one_row_until_one_message_fares_differently(tmp_path: Path) -> None:
+def test_a_batch_is_one_lease_row_until_one_message_is_settled_differently(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         queue.send_many([draft(n, group="a") for n in range(10)])
@@ -139,7 +139,7 @@ def test_what_was_received_together_is_one_row_until_one_message_fares_different
         assert rows() == (0, 0)
 
 
-def test_a_file_that_a_newer_version_has_changed_meanwhile_is_written_no_more(tmp_path: Path) -> None:
+def test_an_open_file_changed_by_a_newer_version_is_not_written(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         queue.send("x")
@@ -150,7 +150,7 @@ def test_a_file_that_a_newer_version_has_changed_meanwhile_is_written_no_more(tm
                 act()
 
 
-def test_your_own_tables_may_be_there_already(tmp_path: Path) -> None:
+def test_a_database_with_existing_tables_and_user_version_can_be_opened(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
         connection.execute("create table account (id)")
@@ -162,13 +162,13 @@ def test_your_own_tables_may_be_there_already(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("durable", "synchronous"), [(True, 2), (False, 1)])
-def test_durable_is_an_fsync_for_each_commit(tmp_path: Path, durable: bool, synchronous: int) -> None:
+def test_durable_sets_synchronous_full_for_each_commit(tmp_path: Path, durable: bool, synchronous: int) -> None:
     with inturn.open(tmp_path / "shop.db", durable=durable) as db:
         assert db.store.connection.execute("pragma synchronous").fetchone() == (synchronous,)
         assert db.store.connection.execute("pragma journal_mode").fetchone() == ("wal",)
 
 
-def test_no_number_comes_twice_however_often_the_file_is_opened(tmp_path: Path) -> None:
+def test_sequence_numbers_and_tokens_are_unique_across_reopening(tmp_path: Path) -> None:
     numbers, tokens = [], []
     for _ in range(3):
         with inturn.open(tmp_path / "shop.db") as db:
@@ -183,7 +183,7 @@ def test_no_number_comes_twice_however_often_the_file_is_opened(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", sorted(SQL))
 @pytest.mark.thorough
-def test_no_query_scans_or_sorts(tmp_path: Path, name: str) -> None:
+def test_no_sqlite_statement_scans_a_table_or_sorts(tmp_path: Path, name: str) -> None:
     sql = SQL[name]
     with inturn.open(tmp_path / "shop.db") as db:
         values = [1] * (max(map(int, re.findall(r"\?(\d+)", sql)), default=0) or sql.count("?"))
@@ -234,7 +234,7 @@ def test_no_query_scans_or_sorts(tmp_path: Path, name: str) -> None:
         (7_000_000_000, 3_100_000_000, True),
     ],
 )
-def test_a_directory_is_trusted_once_the_clock_of_its_file_system_has_gone_on(
+def test_a_directory_timestamp_is_trusted_once_the_file_system_clock_has_advanced(
     monkeypatch: pytest.MonkeyPatch, changed_ns: int, later_ns: int, *, is_past: bool
 ) -> None:
     monkeypatch.setattr(file.time, "time_ns", lambda: changed_ns + later_ns)

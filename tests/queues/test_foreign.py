@@ -105,7 +105,7 @@ def test_a_transaction_of_another_database_is_refused(verb: Verb, tmp_path: Path
         assert (ours.queues(), other.queues()) == (["q"], ["q"])
 
 
-def test_one_of_a_copy_is_refused_and_one_of_the_same_is_not(copied: Copied) -> None:
+def test_a_transaction_of_a_copied_database_is_refused(copied: Copied) -> None:
     ours, same, other, copy = copied.open(0), copied.open(0), copied.open(1), copied.open(2)
     queue = ours.queue("q")
     for foreign in (other, copy):
@@ -119,7 +119,7 @@ def test_one_of_a_copy_is_refused_and_one_of_the_same_is_not(copied: Copied) -> 
     assert queue.depth().messages == 1
 
 
-def test_a_message_of_another_database_is_settled_there(copied: Copied) -> None:
+def test_a_message_is_settled_only_by_its_own_database(copied: Copied) -> None:
     ours, same, copy = copied.open(0), copied.open(0), copied.open(2)
     message = received(copy)
     mine = received(ours)
@@ -131,7 +131,7 @@ def test_a_message_of_another_database_is_settled_there(copied: Copied) -> None:
     assert (ours.queue("q").depth().messages, copy.queue("q").depth().messages) == (0, 1)
 
 
-def test_a_connection_to_a_copy_is_refused(postgres_server: str, postgres_schemas: Any) -> None:
+def test_a_connection_to_a_copied_database_is_refused(postgres_server: str, postgres_schemas: Any) -> None:
     """All in a copy of a whole database is as in the first, even the numbers of its tables."""
     name, copy = f"first_{uuid.uuid4().hex[:8]}", f"copy_{uuid.uuid4().hex[:8]}"
     place = urlsplit(postgres_server)

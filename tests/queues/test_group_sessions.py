@@ -56,7 +56,7 @@ def texts(messages: Any) -> list[str]:
     return [message.body for message in messages]
 
 
-def test_a_session_from_its_beginning_to_its_end(queue: Queue, clock: Clock) -> None:
+def test_a_session_receives_acknowledges_and_closes(queue: Queue, clock: Clock) -> None:
     with begun(queue) as session:
         assert (session.group, session.queue) == ("a", "payments")
         assert session.locked_until == clock.time + dt.timedelta(seconds=30)
@@ -79,13 +79,13 @@ def test_a_session_from_its_beginning_to_its_end(queue: Queue, clock: Clock) -> 
         assert texts(session.receive(10)) == ["a2", "a3"]
 
 
-def test_a_block_that_raises_gives_the_group_back(queue: Queue) -> None:
+def test_a_session_block_that_raises_releases_the_group(queue: Queue) -> None:
     with pytest.raises(ZeroDivisionError), begun(queue) as session:
         print(len(session.receive(2)) / 0)
     assert texts(queue.receive(10, group="a")) == ["a1", "a2", "a3"]
 
 
-def test_a_session_is_renewed(queue: Queue, clock: Clock) -> None:
+def test_renew_extends_the_session_lock(queue: Queue, clock: Clock) -> None:
     session = begun(queue, lock_s=10)
     (message,) = session.receive()
     clock.forward(9)
@@ -99,7 +99,7 @@ def test_a_session_is_renewed(queue: Queue, clock: Clock) -> None:
         session.renew()
 
 
-def test_a_session_that_is_lost_changes_nothing(queue: Queue, clock: Clock) -> None:
+def test_a_lost_session_changes_nothing(queue: Queue, clock: Clock) -> None:
     session = begun(queue, lock_s=10)
     session.set_state(b"mine")
     first, second = session.receive(2)
@@ -126,7 +126,7 @@ def test_a_session_that_is_lost_changes_nothing(queue: Queue, clock: Clock) -> N
     assert texts(other.deferred()) == texts(queue.deferred()) == ["a2"]
 
 
-def test_what_a_session_does_is_part_of_a_transaction(db: Database, queue: Queue, clock: Clock) -> None:
+def test_session_verbs_with_tx_roll_back_with_the_transaction(db: Database, queue: Queue, clock: Clock) -> None:
     session = begun(queue, lock_s=10)
 
     def fail() -> None:
@@ -162,7 +162,7 @@ def test_what_a_session_does_is_part_of_a_transaction(db: Database, queue: Queue
     assert [(each.group, each.note) for each in queue.parked()] == [("a", "y")]
 
 
-def test_a_group_that_nothing_is_known_of_takes_no_room(db: Database, queue: Queue) -> None:
+def test_a_group_without_state_or_parking_leaves_no_row(db: Database, queue: Queue) -> None:
     if isinstance(db.store, MemoryStore):
         return
     for at in range(20):
@@ -180,7 +180,7 @@ def test_a_group_that_nothing_is_known_of_takes_no_room(db: Database, queue: Que
         assert tx.execute("select count(*) from inturn_group_lock").fetchall() == [(is_sqlite,)]
 
 
-def test_parked_groups_in_pages(queue: Queue, clock: Clock) -> None:
+def test_parked_groups_are_listed_in_pages(queue: Queue, clock: Clock) -> None:
     names = [f"g{number}" for number in range(5)] + ["long" * 40 + letter for letter in "ab"]
     for number, name in enumerate(names):
         clock.ms += number % 2  # two of them at a time
@@ -193,7 +193,7 @@ def test_parked_groups_in_pages(queue: Queue, clock: Clock) -> None:
     assert sorted(each.group for each in found) == sorted(names)
 
 
-def test_many_groups_are_resumed_as_they_were_listed(db: Database, queue: Queue, clock: Clock) -> None:
+def test_resume_many_resumes_only_groups_unchanged_since_listing(db: Database, queue: Queue, clock: Clock) -> None:
     for name in ("a", "b", "c"):
         queue.park(name, "x")
     listed = queue.parked()
@@ -209,7 +209,7 @@ def test_many_groups_are_resumed_as_they_were_listed(db: Database, queue: Queue,
     assert queue.resume_many([]) == queue.parked() == []
 
 
-def test_park_and_resume(queue: Queue, clock: Clock) -> None:
+def test_park_blocks_a_group_until_resume(queue: Queue, clock: Clock) -> None:
     with begun(queue) as session:
         first, _ = session.receive(2)
         first.ack()
@@ -228,7 +228,7 @@ def test_park_and_resume(queue: Queue, clock: Clock) -> None:
     assert [len(each.note) for each in queue.parked()] == [limits.ERROR_LENGTH]
 
 
-def test_a_message_without_a_group_that_is_fetched_is_listed_no_more_than_a_deferred_one(queue: Queue) -> None:
+def test_a_fetched_ungrouped_message_is_not_listed_as_a_group(queue: Queue) -> None:
     before = [each.group for each in queue.groups()]
     sent = queue.send("alone")
     (message,) = [each for each in queue.receive(10) if each.sequence_number == sent.sequence_number]
@@ -237,7 +237,7 @@ def test_a_message_without_a_group_that_is_fetched_is_listed_no_more_than_a_defe
     assert [each.group for each in queue.groups()] == before
 
 
-def test_defer_and_fetch(queue: Queue) -> None:
+def test_a_deferred_message_is_skipped_until_fetched(queue: Queue) -> None:
     with begun(queue) as session:
         (first,) = session.receive()
         first.defer()
@@ -263,7 +263,7 @@ def test_defer_and_fetch(queue: Queue) -> None:
     assert queue.depth().deferred == 1
 
 
-def test_what_was_fetched_is_rejected(db: Database, queue: Queue) -> None:
+def test_a_fetched_message_can_be_rejected(db: Database, queue: Queue) -> None:
     db.queue("dead")
     queue.configure(dead_letter="dead", max_receives=5)
     (first,) = queue.receive(group="a")
@@ -274,7 +274,7 @@ def test_what_was_fetched_is_rejected(db: Database, queue: Queue) -> None:
     assert [(each.body, each.note) for each in db.queue("dead").peek()] == [("a1", "late")]
 
 
-def test_schedule_and_cancel(db: Database, clock: Clock) -> None:
+def test_a_scheduled_message_is_delivered_at_its_time_or_cancelled(db: Database, clock: Clock) -> None:
     queue = db.queue("mails")
     at = clock.time + dt.timedelta(minutes=5)
     early, late = queue.schedule("early", at=at), queue.schedule("late", at=at + dt.timedelta(minutes=5))
@@ -317,13 +317,13 @@ def test_schedule_and_cancel(db: Database, clock: Clock) -> None:
         (lambda queue: queue.deferred(0), "limit is 0"),
     ],
 )
-def test_what_does_not_fit_is_said(queue: Queue, verb: Any, words: str) -> None:
+def test_session_verbs_refuse_invalid_arguments(queue: Queue, verb: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         verb(queue)
     assert queue.depth().messages == 4
 
 
-def test_a_group_may_be_any_name(queue: Queue) -> None:
+def test_session_park_and_resume_accept_a_group_of_any_type(queue: Queue) -> None:
     queue.send("x", group=7)
     with begun(queue, 7) as session:
         assert texts(session.receive()) == ["x"]
@@ -331,7 +331,7 @@ def test_a_group_may_be_any_name(queue: Queue) -> None:
     assert queue.resume(7) is True
 
 
-def test_a_queue_that_is_not_there(db: Database) -> None:
+def test_session_verbs_of_a_deleted_queue_raise_no_such_queue(db: Database) -> None:
     queue = db.queue("gone")
     session = begun(queue, "a")
     queue.delete()
@@ -349,7 +349,7 @@ def real(address: str) -> Iterator[Database]:
         yield db
 
 
-def test_who_waits_for_a_session_gets_it_when_it_is_free(real: Database) -> None:
+def test_a_waiting_session_call_returns_when_a_group_is_free(real: Database) -> None:
     queue = real.queue("q")
     with ThreadPoolExecutor(2) as threads:
         waiting = threads.submit(queue.session, wait_s=30)
@@ -368,7 +368,7 @@ def test_who_waits_for_a_session_gets_it_when_it_is_free(real: Database) -> None
         assert texts(following.receive(10)) == ["a1", "a2"]
 
 
-def test_who_waits_in_a_session_is_told_that_it_is_lost(real: Database) -> None:
+def test_a_waiting_session_receive_fails_when_the_lock_expires(real: Database) -> None:
     queue = real.queue("q")
     session = begun(queue, "a", lock_s=0.2)
     with pytest.raises(LeaseExpired):
@@ -376,7 +376,7 @@ def test_who_waits_in_a_session_is_told_that_it_is_lost(real: Database) -> None:
     assert queue.session("a", wait_s=30) is not None
 
 
-def test_two_sessions_race_for_each_group_and_one_has_it(address: str) -> None:
+def test_concurrent_session_calls_give_each_group_to_one_session(address: str) -> None:
     """Two connections to one database, as two processes have them, with two threads each."""
     groups, each = 20, 5
     with inturn.open(address, durable=False) as one, inturn.open(address, durable=False) as other:
@@ -412,7 +412,7 @@ def test_two_sessions_race_for_each_group_and_one_has_it(address: str) -> None:
             assert begun(queue, group).state() == str(each).encode()
 
 
-def test_cancel_and_receive_race_and_one_wins(real: Database) -> None:
+def test_concurrent_cancel_and_receive_give_each_message_to_one(real: Database) -> None:
     queue = real.queue("q", QueueSettings(visibility_timeout_s=60))
     soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.1)
     numbers = [queue.schedule(at, at=soon).sequence_number for at in range(100)]
@@ -428,7 +428,7 @@ def test_cancel_and_receive_race_and_one_wins(real: Database) -> None:
     assert sorted(received + cancelled) == numbers
 
 
-def test_a_session_in_tasks(real: Database) -> None:
+def test_async_session_verbs(real: Database) -> None:
     queue = real.queue("q")
 
     async def work() -> list[str]:
@@ -446,7 +446,7 @@ def test_a_session_in_tasks(real: Database) -> None:
     assert begun(queue, "a").state() == b"x"
 
 
-def test_a_task_that_is_cancelled_while_it_is_given_a_session_gives_it_back(real: Database) -> None:
+def test_a_cancelled_async_session_call_releases_the_group(real: Database) -> None:
     queue = real.queue("q")
 
     async def work() -> None:

@@ -86,7 +86,7 @@ def _messages(queues: dict[str, Queue], unique: Iterator[int], text: str) -> Non
     assert found == ("returned", ("x", None, known, {})) if is_name(known) else found[0] == "refused"
 
 
-def test_a_message_comes_back_equal_or_is_refused(queues: dict[str, Queue]) -> None:
+def test_a_hostile_message_is_stored_unchanged_or_refused_alike_in_all_stores(queues: dict[str, Queue]) -> None:
     _messages(queues, count())
     long = HOSTILE["a megabyte"]
     assert alike(queues, lambda queue: through(queue, long))[1][0] == long
@@ -139,12 +139,12 @@ def _groups(queues: dict[str, Queue], group: str, reason: str) -> None:
     assert {alike(queues, verb)[0] for verb in verbs} == {"refused"}
 
 
-def test_a_group_has_a_name_wherever_it_is_named(queues: dict[str, Queue]) -> None:
+def test_hostile_group_names_are_treated_alike_by_every_verb(queues: dict[str, Queue]) -> None:
     _groups(queues)
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_names_of_queues_and_readers(queues: dict[str, Queue], text: str) -> None:
+def test_hostile_queue_and_reader_names_are_treated_alike_in_all_stores(queues: dict[str, Queue], text: str) -> None:
     for queue in queues.values():
         with pytest.raises((InputError, NoSuchQueue)):
             queue.redrive(to=text)
@@ -156,7 +156,7 @@ def test_names_of_queues_and_readers(queues: dict[str, Queue], text: str) -> Non
 
 
 @pytest.mark.parametrize("text", [7, None, b"x"])
-def test_a_note_is_a_text(queues: dict[str, Queue], text: Any) -> None:
+def test_a_reject_note_must_be_a_text(queues: dict[str, Queue], text: Any) -> None:
     for queue in queues.values():
         queue.send("x")
         (message,) = queue.receive()
@@ -182,7 +182,7 @@ def _keys(dbs: list[Database], unique: Iterator[int], key: str, payload: str) ->
     assert (first == ("returned", payload)) is (is_name(key) and is_utf8(payload))
 
 
-def test_a_key_is_refused_alike(address: str) -> None:
+def test_hostile_idempotency_keys_are_refused_alike(address: str) -> None:
     with inturn.open(address, durable=False) as db:
         _keys([db], count())
 
@@ -199,10 +199,10 @@ def _in_transactions(queue: Queue, db: Database, texts: list[str]) -> None:
     queue.purge()
 
 
-def test_within_a_transaction_the_door_is_the_same(address: str) -> None:
+def test_hostile_texts_are_treated_alike_within_a_transaction(address: str) -> None:
     with inturn.open(address, durable=False) as db:
         _in_transactions(db.queue("q"), db)
 
 
-def test_the_stores_are_of_every_kind(queues: dict[str, Queue]) -> None:
+def test_the_queues_fixture_covers_all_three_stores(queues: dict[str, Queue]) -> None:
     assert {type(queue.writer.store) for queue in queues.values()} == {MemoryStore, SqliteStore, PostgresStore}  # type: ignore[attr-defined]

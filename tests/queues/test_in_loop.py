@@ -84,7 +84,7 @@ def in_loop(db: Any, act: Callable[[], Any]) -> Any:
     return asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_what_is_short_is_done_in_the_loop_and_committed_elsewhere(db: Any) -> None:
+def test_post_executes_commands_in_the_loop_and_commits_in_another_thread(db: Any) -> None:
     numbers = in_loop(db, lambda: asyncio.gather(*(posted(db, sending(str(n))) for n in range(100))))
     assert numbers == sorted(set(numbers))
     assert len(numbers) == 100
@@ -93,7 +93,7 @@ def test_what_is_short_is_done_in_the_loop_and_committed_elsewhere(db: Any) -> N
     assert len(db.store.committed_in) < 10  # they share their transactions
 
 
-def test_a_task_and_a_thread_are_served_too(db: Any) -> None:
+def test_the_writer_serves_posts_tasks_and_threads_together(db: Any) -> None:
     async def act() -> Any:
         in_thread = asyncio.to_thread(db.writer.run, sending("thread"))
         return await asyncio.gather(in_thread, db.writer.arun(sending("task")), posted(db, sending("post")))
@@ -101,7 +101,7 @@ def test_a_task_and_a_thread_are_served_too(db: Any) -> None:
     assert len(set(in_loop(db, act))) == 3
 
 
-def test_all_three_verbs_and_a_long_poll(db: Any) -> None:
+def test_post_supports_send_receive_settle_and_a_long_poll(db: Any) -> None:
     async def act() -> Any:
         receive: Receive[Any] = Receive("q", lambda found: found, ReceiveRequest(10), wait_s=20)
         waiting = asyncio.ensure_future(posted(db, receive))
@@ -117,7 +117,7 @@ def test_all_three_verbs_and_a_long_poll(db: Any) -> None:
     assert in_loop(db, act) == 0
 
 
-def test_a_command_that_fails_harms_no_other(db: Any) -> None:
+def test_a_failing_posted_command_does_not_affect_others(db: Any) -> None:
     commands = [sending("one"), Broken("q", list, ()), sending("two")]
 
     async def act() -> Any:
@@ -128,7 +128,7 @@ def test_a_command_that_fails_harms_no_other(db: Any) -> None:
     assert two == one + 1
 
 
-def test_the_loop_goes_on_while_another_process_writes(db: Any, tmp_path: Path) -> None:
+def test_the_event_loop_is_not_blocked_by_the_write_lock_of_another_process(db: Any, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
 
         async def act() -> Any:
@@ -147,7 +147,7 @@ def test_the_loop_goes_on_while_another_process_writes(db: Any, tmp_path: Path) 
     assert db.store.sent_in[-1] == threading.get_ident(), "what comes after is done in the loop again"
 
 
-def test_a_commit_that_fails_is_told_to_all_and_what_comes_after_goes_well(db: Any) -> None:
+def test_a_failed_commit_fails_all_its_posted_commands_and_no_later_one(db: Any) -> None:
     connection = db.store.connection
 
     async def act() -> Any:
@@ -162,7 +162,7 @@ def test_a_commit_that_fails_is_told_to_all_and_what_comes_after_goes_well(db: A
     assert in_loop(db, act) == 1
 
 
-def test_whoever_has_asked_is_answered_before_the_end(db: Any) -> None:
+def test_posted_commands_are_answered_before_the_loop_ends(db: Any) -> None:
     answers: list[Any] = []
 
     async def act() -> None:

@@ -38,7 +38,7 @@ def send(db: Database, count: int, queue: str = "q") -> int:
     return [db.queue(queue).send(f"m{at}") for at in range(count)][-1].sequence_number
 
 
-def test_a_place_of_what_came_after_the_copy_is_refused_for_good(
+def test_a_position_newer_than_the_restored_copy_is_refused(
     copies: Files | Tables, opened: Callable[[], Database]
 ) -> None:
     with opened() as db:
@@ -63,7 +63,7 @@ def test_a_place_of_what_came_after_the_copy_is_refused_for_good(
         assert reader.place() == last
 
 
-def test_opening_again_changes_no_place(copies: Files | Tables, opened: Callable[[], Database]) -> None:
+def test_reopening_keeps_positions_valid(copies: Files | Tables, opened: Callable[[], Database]) -> None:
     places = []
     for count in (1, 2, 1):
         with opened() as db, opened() as another:
@@ -78,7 +78,9 @@ def test_opening_again_changes_no_place(copies: Files | Tables, opened: Callable
         assert len({each.incarnation for each in places}) == 6
 
 
-def test_what_was_rolled_back_is_none(copies: Files | Tables, opened: Callable[[], Database]) -> None:
+def test_a_rolled_back_transaction_starts_no_incarnation(
+    copies: Files | Tables, opened: Callable[[], Database]
+) -> None:
     with opened() as db:
         reader = db.queue("q").reader("r")
         with suppress(ZeroDivisionError), db.transaction() as tx:
@@ -89,7 +91,7 @@ def test_what_was_rolled_back_is_none(copies: Files | Tables, opened: Callable[[
         assert second.incarnation == first.incarnation
 
 
-def test_messages_that_are_moved_get_numbers_too(copies: Files | Tables, opened: Callable[[], Database]) -> None:
+def test_moved_messages_start_an_incarnation(copies: Files | Tables, opened: Callable[[], Database]) -> None:
     with opened() as db:
         db.queue("dead")
         send(db, 1)
@@ -108,7 +110,7 @@ def test_messages_that_are_moved_get_numbers_too(copies: Files | Tables, opened:
         db.queue("dead").reader("r").commit(first)
 
 
-def test_a_removed_queue_leaves_nothing(copies: Files | Tables, opened: Callable[[], Database]) -> None:
+def test_deleting_a_queue_removes_its_incarnations(copies: Files | Tables, opened: Callable[[], Database]) -> None:
     with opened() as db:
         send(db, 1)
         db.queue("q").delete()
@@ -116,7 +118,7 @@ def test_a_removed_queue_leaves_nothing(copies: Files | Tables, opened: Callable
             assert tx.execute("select count(*) from inturn_incarnation").fetchone() == (0,)
 
 
-def test_old_ones_are_forgotten_as_far_as_no_reader_needs_them(
+def test_old_incarnations_are_deleted_unless_a_reader_needs_them(
     copies: Files | Tables, opened: Callable[[], Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "INCARNATIONS", 3)
@@ -142,7 +144,7 @@ def test_old_ones_are_forgotten_as_far_as_no_reader_needs_them(
             assert tx.execute("select count(*) from inturn_incarnation").fetchone() == (3,)
 
 
-def test_a_copy_that_is_put_back_into_an_open_file_is_noticed(tmp_path: Path) -> None:
+def test_a_copy_restored_into_an_open_file_is_noticed(tmp_path: Path) -> None:
     """As SQLite's own backup does it: in a transaction of another process, while this one goes on."""
     path = tmp_path / "shop.db"
     with inturn.open(path) as db:
@@ -160,7 +162,7 @@ def test_a_copy_that_is_put_back_into_an_open_file_is_noticed(tmp_path: Path) ->
     target.close()
 
 
-def test_an_adopted_connection_is_one_too(postgres_url: str, postgres_schemas: Any) -> None:
+def test_sends_through_an_adopted_connection_start_an_incarnation(postgres_url: str, postgres_schemas: Any) -> None:
     tables = Tables(postgres_url, postgres_schemas._connection)
     places = []
     with inturn.open(postgres_url) as db:
@@ -226,7 +228,9 @@ class Model:
 
 @settings(max_examples=max(10, settings().max_examples // 3))
 @given(STEPS)
-def test_any_history_of_copies(steps: list[tuple[str, int, int]]) -> None:
+def test_positions_stay_valid_only_for_the_same_history_across_random_restores(
+    steps: list[tuple[str, int, int]],
+) -> None:
     """The same as for the rule, in core, over files: a place is valid where everything before it is what it was."""
     with tempfile.TemporaryDirectory() as folder:
         model = Model(folder)
@@ -238,7 +242,7 @@ def test_any_history_of_copies(steps: list[tuple[str, int, int]]) -> None:
                 assert model.takes(place) == (model.bodies[: place.sequence_number - model.first + 1] == before)
 
 
-def test_the_memory_store_says_the_same() -> None:
+def test_the_memory_store_computes_incarnations_alike() -> None:
     from inturn.core.queue.messages import Content, Draft, QueueInfo, QueueSettings
     from memory_store.store import MemoryStore
 

@@ -18,7 +18,7 @@ def _look_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LOG_LOOK_MS", 0)
 
 
-def test_acknowledged_messages_are_kept_in_order(harness: StoreHarness) -> None:
+def test_keep_for_keeps_acknowledged_messages_in_order(harness: StoreHarness) -> None:
     harness.make("q", keep_for="1 hour")
     harness.send("a1", "b1", "a2")
     harness.ack(*harness.receive(2))
@@ -28,13 +28,13 @@ def test_acknowledged_messages_are_kept_in_order(harness: StoreHarness) -> None:
     assert harness.depth().messages == 1
 
 
-def test_without_settings_nothing_is_kept(harness: StoreHarness) -> None:
+def test_a_queue_without_keep_for_keeps_no_acknowledged_message(harness: StoreHarness) -> None:
     harness.send("a1", "b1")
     harness.drain()
     assert harness.log() == []
 
 
-def test_a_message_is_removed_once_it_is_older_than_keep_for(harness: StoreHarness) -> None:
+def test_keep_for_removes_older_acknowledged_messages(harness: StoreHarness) -> None:
     harness.make("q", keep_for=60)
     harness.send("a1")
     harness.wait(30)
@@ -49,7 +49,7 @@ def test_a_message_is_removed_once_it_is_older_than_keep_for(harness: StoreHarne
     assert harness.log(group="a") == [("a2", True)]
 
 
-def test_a_message_that_waits_is_not_removed(harness: StoreHarness) -> None:
+def test_keep_for_does_not_remove_pending_messages(harness: StoreHarness) -> None:
     harness.make("q", keep_for=60)
     harness.send("a1", "b1")
     harness.ack(*harness.receive(group="b"))
@@ -58,7 +58,7 @@ def test_a_message_that_waits_is_not_removed(harness: StoreHarness) -> None:
     assert harness.log() == [("a1", False)]
 
 
-def test_no_reader_is_outrun(harness: StoreHarness) -> None:
+def test_keep_for_does_not_remove_messages_a_reader_has_not_read(harness: StoreHarness) -> None:
     harness.make("q", keep_for=60)
     harness.readers(slow=0)
     sent = harness.send("a1", "a2")
@@ -74,7 +74,7 @@ def test_no_reader_is_outrun(harness: StoreHarness) -> None:
     assert harness.log() == []
 
 
-def test_a_reader_that_has_read_all_does_not_shorten_the_log(harness: StoreHarness) -> None:
+def test_a_reader_at_the_end_does_not_shorten_the_kept_log(harness: StoreHarness) -> None:
     harness.make("q", keep_for=60)
     harness.readers(quick=0)
     sent = harness.send("a1")
@@ -83,7 +83,9 @@ def test_a_reader_that_has_read_all_does_not_shorten_the_log(harness: StoreHarne
     assert harness.log() == [("a1", True)]
 
 
-def test_a_receive_removes_a_bounded_number(harness: StoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receive_removes_a_bounded_number_of_log_entries(
+    harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "EXPIRE_AT_ONCE", 3)
     harness.make("q", keep_for=60)
     harness.send(*[f"a{number}" for number in range(8)])
@@ -93,7 +95,9 @@ def test_a_receive_removes_a_bounded_number(harness: StoreHarness, monkeypatch: 
     assert left == [5, 2, 0, 0]
 
 
-def test_a_log_that_is_kept_no_more_goes_bit_by_bit(harness: StoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turning_keep_for_off_removes_the_log_in_bounded_steps(
+    harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "EXPIRE_AT_ONCE", 3)
     harness.make("q", keep_for=60)
     harness.send(*[f"a{number}" for number in range(8)])
@@ -103,7 +107,7 @@ def test_a_log_that_is_kept_no_more_goes_bit_by_bit(harness: StoreHarness, monke
     assert [len(harness.log()) for _ in range(2) if harness.take() == []] == [2, 0]
 
 
-def test_a_log_is_kept_by_size(harness: StoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keep_bytes_removes_old_full_blocks(harness: StoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of two messages of 5 bytes: what lies before 20 bytes of full blocks is removed."""
     monkeypatch.setattr(limits, "LOG_BLOCK", 2)
     harness.make("q", keep_bytes=15)
@@ -116,7 +120,9 @@ def test_a_log_is_kept_by_size(harness: StoreHarness, monkeypatch: pytest.Monkey
     assert [body[:2] for body, _ in harness.log(group="a")] == bodies[::2]
 
 
-def test_with_both_limits_the_first_one_counts(harness: StoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_keep_bytes_and_keep_for_the_stricter_limit_applies(
+    harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "LOG_BLOCK", 1)
     harness.make("q", keep_bytes=2, keep_for=60)
     harness.send("a1", "a2", "a3")
@@ -129,12 +135,12 @@ def test_with_both_limits_the_first_one_counts(harness: StoreHarness, monkeypatc
     assert harness.log() == []
 
 
-def test_keep_bytes_counts_whole_blocks() -> None:
+def test_before_bytes_counts_whole_blocks() -> None:
     blocks = [LogBlock(10, 5), LogBlock(20, 5), LogBlock(30, 5)]
     assert [before_bytes(blocks, size) for size in (1, 5, 6, 10, 11)] == [20, 20, 10, 10, 0]
 
 
-def test_a_group_is_read_by_its_revisions(harness: StoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_a_group_is_read_by_revision(harness: StoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LOG_BLOCK", 2)
     harness.make("q", keep_for=60)
     drafts = [Draft(f"{group}{n}", Content.TEXT, group, n) for n in (1, 3, 2, 4) for group in "ab"]
@@ -149,7 +155,7 @@ def test_a_group_is_read_by_its_revisions(harness: StoreHarness, monkeypatch: py
     assert [body for body, _ in harness.log(group="a", after=first, up_to=first + 5)] == ["a3", "a2"]
 
 
-def test_a_place_is_found_by_its_time(harness: StoreHarness) -> None:
+def test_log_time_returns_the_last_position_before_a_time(harness: StoreHarness) -> None:
     harness.make("q", keep_for="1 day")
     sent = []
     for number in range(10):
@@ -163,7 +169,7 @@ def test_a_place_is_found_by_its_time(harness: StoreHarness) -> None:
         assert harness.log_time(at) == (later[0] - 1 if later else numbers[-1])
 
 
-def test_a_moved_message_stays_in_the_log_and_is_there_once(harness: StoreHarness) -> None:
+def test_a_moved_message_appears_once_in_each_log(harness: StoreHarness) -> None:
     harness.make("q", keep_for="1 day")
     harness.make("dead", keep_for="1 day")
     harness.send("a1", "a2")
@@ -176,7 +182,9 @@ def test_a_moved_message_stays_in_the_log_and_is_there_once(harness: StoreHarnes
     assert harness.take(10) == ["a1", "a2"]
 
 
-def test_a_message_that_came_back_is_found_by_its_group(harness: StoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_moved_back_is_found_in_the_log_of_its_group(
+    harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Although it was elsewhere when its block was indexed."""
     monkeypatch.setattr(limits, "LOG_BLOCK", 2)
     harness.make("dead")
@@ -189,7 +197,7 @@ def test_a_message_that_came_back_is_found_by_its_group(harness: StoreHarness, m
     assert [body for body, _ in harness.log(group="a")] == ["a1", "a2", "a3"]
 
 
-def test_purge_cancel_and_retention_remove_from_the_log(harness: StoreHarness) -> None:
+def test_purge_cancel_and_retention_remove_messages_from_the_log(harness: StoreHarness) -> None:
     harness.make("q", keep_for="1 day", retention_s=100)
     harness.send("a1")
     harness.drain()
@@ -206,12 +214,12 @@ def test_purge_cancel_and_retention_remove_from_the_log(harness: StoreHarness) -
 
 
 @pytest.mark.parametrize("value", [-1, True, "soon", "3 parsecs", 10**12])
-def test_a_bad_keep_for_is_refused_by_name(value: object) -> None:
+def test_an_invalid_keep_for_is_refused_by_name(value: object) -> None:
     with pytest.raises(InputError, match="keep_for is"):
         QueueSettings(keep_for=value)  # type: ignore[arg-type]
 
 
-def test_a_keep_for_is_written_as_text_or_in_seconds() -> None:
+def test_keep_for_accepts_a_text_or_seconds() -> None:
     assert QueueSettings(keep_for="30 days") == QueueSettings(keep_for=30 * 86_400)
     with pytest.raises(InputError, match="keep_bytes is 0"):
         QueueSettings(keep_bytes=0)

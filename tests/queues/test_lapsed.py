@@ -22,7 +22,7 @@ def lapse(harness: StoreHarness, *texts: str, limit: int = 10) -> None:
 
 
 @pytest.mark.parametrize("poison", ["a1", "b1", "c1", "d1", "e1"])
-def test_of_the_messages_of_a_receiver_that_dies_only_the_one_it_died_of_becomes_a_dead_letter(
+def test_of_a_crashed_receivers_batch_only_the_poison_message_becomes_a_dead_letter(
     poison: str, harness: StoreHarness
 ) -> None:
     harness.make("dead")
@@ -40,7 +40,7 @@ def test_of_the_messages_of_a_receiver_that_dies_only_the_one_it_died_of_becomes
     assert harness.take(queue="dead") == [poison]
 
 
-def test_within_a_group_too_only_the_one_it_died_of_becomes_a_dead_letter(harness: StoreHarness) -> None:
+def test_within_a_group_only_the_poison_message_becomes_a_dead_letter(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.make("q", dead_letter="dead", max_receives=3)
     harness.send(*(f"a{n}" for n in range(6)))
@@ -56,7 +56,7 @@ def test_within_a_group_too_only_the_one_it_died_of_becomes_a_dead_letter(harnes
     assert harness.take(queue="dead") == ["a3"]
 
 
-def test_a_lapsed_message_is_received_alone(harness: StoreHarness) -> None:
+def test_a_message_with_an_expired_lease_is_received_alone(harness: StoreHarness) -> None:
     lapse(harness, "a1", "b1", "b2")
     harness.send("c1")
     got = [harness.receive(10, lapsed=ALONE) for _ in range(5)]
@@ -66,7 +66,7 @@ def test_a_lapsed_message_is_received_alone(harness: StoreHarness) -> None:
     assert bodies(harness.receive(10, lapsed=ALONE)) == ["b2"]
 
 
-def test_the_requests_of_one_receiver_have_nothing_beside_a_lapsed_message(harness: StoreHarness) -> None:
+def test_concurrent_requests_of_one_receiver_get_a_lapsed_message_alone(harness: StoreHarness) -> None:
     lapse(harness, "a1", "b1")
     harness.send("c1")
     wants = [ReceiveRequest(1, lapsed=ALONE)] * 3
@@ -75,7 +75,7 @@ def test_the_requests_of_one_receiver_have_nothing_beside_a_lapsed_message(harne
     assert [bodies(each) for each in harness.receive_each(*wants)] == [["b1"], [], []]
 
 
-def test_a_receiver_at_work_has_what_comes_before_a_lapsed_message_and_nothing_behind_it(
+def test_a_busy_receiver_gets_messages_before_a_lapsed_message_but_none_after_it(
     harness: StoreHarness,
 ) -> None:
     lapse(harness, "b1")
@@ -88,18 +88,18 @@ def test_a_receiver_at_work_has_what_comes_before_a_lapsed_message_and_nothing_b
     assert bodies(harness.receive(10, lapsed=NONE)) == ["d1"]
 
 
-def test_a_receiver_of_one_group_waits_for_its_lapsed_message_too(harness: StoreHarness) -> None:
+def test_receive_with_group_returns_a_lapsed_message_only_alone(harness: StoreHarness) -> None:
     lapse(harness, "a1", "a2")
     assert harness.receive(10, group="a", lapsed=NONE) == []
     assert bodies(harness.receive(10, group="a", lapsed=ALONE)) == ["a1"]
 
 
-def test_other_receivers_of_a_queue_without_a_dead_letter_queue_have_them_together(harness: StoreHarness) -> None:
+def test_without_a_dead_letter_queue_lapsed_messages_are_received_in_a_batch(harness: StoreHarness) -> None:
     lapse(harness, "a1", "a2", "b1")
     assert sorted(harness.take(10)) == ["a1", "a2", "b1"]
 
 
-def test_a_message_stays_lapsed_until_it_was_begun_and_given_back(harness: StoreHarness) -> None:
+def test_a_message_stays_lapsed_until_an_attempt_ends_with_nack(harness: StoreHarness) -> None:
     lapse(harness, "a1")
     for attempts in (1, 1):
         (got,) = harness.receive(lapsed=ALONE)
@@ -112,7 +112,7 @@ def test_a_message_stays_lapsed_until_it_was_begun_and_given_back(harness: Store
     assert (got.lapsed, got.attempts) == (False, 3)
 
 
-def test_it_is_tried_as_often_as_the_retries_say_and_a_few_times_without_any() -> None:
+def test_a_lapsed_message_is_retried_up_to_the_retry_limit_or_three_times() -> None:
     assert [why_spent(n, 0) != "" for n in range(4, 8)] == [False, False, True, True]
     assert LAPSED_RETRIES == 3
     assert [why_spent(n, 10) != "" for n in (12, 13)] == [False, True]

@@ -73,19 +73,19 @@ WAYS = [_nacked, _hidden_no_longer, _expired, _nacked_with_a_delay, _nacked_by_a
 
 
 @pytest.mark.parametrize("fail", WAYS)
-def test_three_groups_that_fail_have_the_same_number_of_turns(harness: StoreHarness, fail: Fail) -> None:
+def test_three_failing_groups_get_equal_numbers_of_attempts(harness: StoreHarness, fail: Fail) -> None:
     harness.send("a1", "b1", "c1", "a2")
     turns = TURNS if fail is _nacked else TURNS // 10
     assert [fail(harness) for _ in range(turns)] == (["a1", "b1", "c1"] * turns)[:turns]
 
 
 @pytest.mark.parametrize("fail", [_nacked, _hidden_no_longer, _expired, _nacked_with_a_delay])
-def test_so_have_messages_without_a_group(harness: StoreHarness, fail: Fail) -> None:
+def test_failing_ungrouped_messages_get_equal_numbers_of_attempts(harness: StoreHarness, fail: Fail) -> None:
     harness.send("x", "y", "z", group=None)
     assert [fail(harness) for _ in range(30)] == ["x", "y", "z"] * 10
 
 
-def test_who_becomes_ready_later_stands_behind_who_was_given_back(harness: StoreHarness) -> None:
+def test_a_group_that_becomes_ready_later_queues_behind_a_nacked_group(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "b2", "c1", "c2")
     a, b = harness.receive()[0], harness.receive()[0]
     harness.nack(a)
@@ -94,7 +94,7 @@ def test_who_becomes_ready_later_stands_behind_who_was_given_back(harness: Store
     assert [harness.take() for _ in range(5)] == [["c1"], ["a1"], ["b2"], ["d1"], ["x"]]
 
 
-def test_a_backlog_does_not_delay_the_next_attempt(harness: StoreHarness) -> None:
+def test_a_backlog_does_not_delay_a_retry(harness: StoreHarness) -> None:
     harness.send("a1", *("b", "c") * 30)
     harness.nack(*harness.receive())
     seen = [harness.receive()[0] for _ in range(2)]
@@ -102,7 +102,7 @@ def test_a_backlog_does_not_delay_the_next_attempt(harness: StoreHarness) -> Non
     assert harness.take() == ["a1"]
 
 
-def test_new_groups_do_not_delay_the_next_attempt(harness: StoreHarness) -> None:
+def test_new_groups_do_not_delay_a_retry(harness: StoreHarness) -> None:
     harness.send("a1")
     for n in range(20):
         (got,) = harness.receive()
@@ -115,7 +115,7 @@ def test_new_groups_do_not_delay_the_next_attempt(harness: StoreHarness) -> None
         harness.ack(*harness.receive())
 
 
-def test_without_failures_the_oldest_is_first(harness: StoreHarness) -> None:
+def test_without_failures_the_oldest_ready_group_is_received_first(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "a2", "b2", "c1")
     for expected in ("a1", "b1", "a2", "b2", "c1"):
         (got,) = harness.receive()
@@ -123,7 +123,7 @@ def test_without_failures_the_oldest_is_first(harness: StoreHarness) -> None:
         harness.ack(got)
 
 
-def test_the_order_of_the_give_backs_is_the_order_of_the_line(harness: StoreHarness) -> None:
+def test_nacked_messages_join_the_ready_queue_in_order_of_their_nacks(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "c1", "x", "y", group=None)
     got = harness.receive(5)
     for at in (3, 0, 4, 2, 1):
@@ -131,7 +131,7 @@ def test_the_order_of_the_give_backs_is_the_order_of_the_line(harness: StoreHarn
     assert harness.take(10) == ["x", "a1", "y", "c1", "b1"]
 
 
-def test_leases_that_are_over_stand_in_the_order_of_their_deadlines(harness: StoreHarness) -> None:
+def test_expired_leases_join_the_ready_queue_in_order_of_their_deadlines(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "c1")
     for seconds in (5, 3, 4):
         harness.receive(visibility_s=seconds)
@@ -139,7 +139,7 @@ def test_leases_that_are_over_stand_in_the_order_of_their_deadlines(harness: Sto
     assert harness.take(10) == ["b1", "c1", "a1"]
 
 
-def test_a_lease_that_was_over_before_a_nack_stands_before_it(harness: StoreHarness) -> None:
+def test_a_lease_expired_before_a_nack_precedes_it_in_the_ready_queue(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "c1")
     a, b, c = (harness.receive(visibility_s=seconds)[0] for seconds in (30, 3, 8))
     harness.wait(5)
@@ -150,7 +150,7 @@ def test_a_lease_that_was_over_before_a_nack_stands_before_it(harness: StoreHarn
     assert harness.take(10) == ["b1", "a1", "d1", "c1"]
 
 
-def test_a_batch_that_is_given_back_is_one_group_and_in_order(harness: StoreHarness) -> None:
+def test_a_nacked_batch_keeps_one_place_and_its_message_order(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "b1", "a3")
     for _ in range(5):
         got = harness.receive(2)
@@ -162,7 +162,7 @@ def test_a_batch_that_is_given_back_is_one_group_and_in_order(harness: StoreHarn
         harness.nack(*harness.receive(1, group="b"))
 
 
-def test_a_group_that_goes_on_is_as_any_other_again(harness: StoreHarness) -> None:
+def test_an_acknowledged_group_returns_to_its_normal_order(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "b1", "c1")
     harness.nack(*harness.receive())
     harness.ack(*harness.receive(), *harness.receive(), *harness.receive())
@@ -170,7 +170,7 @@ def test_a_group_that_goes_on_is_as_any_other_again(harness: StoreHarness) -> No
     assert harness.take(10) == ["a2", "b2"]
 
 
-def test_what_comes_back_from_the_dead_letters_stands_behind_who_was_given_back(harness: StoreHarness) -> None:
+def test_a_message_moved_back_queues_behind_a_nacked_group(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.send("a1", "b1", "b2")
     harness.move("dead", harness.read()[0])
@@ -179,7 +179,7 @@ def test_what_comes_back_from_the_dead_letters_stands_behind_who_was_given_back(
     assert harness.take(10) == ["b1", "b2", "a1"]
 
 
-def test_a_parked_group_that_is_resumed_stands_behind_who_was_given_back(harness: StoreHarness) -> None:
+def test_a_resumed_group_queues_behind_a_nacked_group(harness: StoreHarness) -> None:
     harness.send("a1", "b1")
     harness.ask("a", SessionVerb.PARK, note="why")
     harness.nack(*harness.receive())
@@ -187,13 +187,13 @@ def test_a_parked_group_that_is_resumed_stands_behind_who_was_given_back(harness
     assert harness.take(10) == ["b1", "a1"]
 
 
-def test_a_group_that_was_asked_for_by_its_name_stands_at_the_end_too(harness: StoreHarness) -> None:
+def test_nack_moves_a_group_received_by_name_to_the_end_of_the_ready_queue(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "c1")
     harness.nack(*harness.receive(group="b"))
     assert harness.take(10) == ["a1", "c1", "b1"]
 
 
-def test_a_purge_empties_the_line(harness: StoreHarness) -> None:
+def test_purge_empties_the_ready_queue(harness: StoreHarness) -> None:
     harness.send("a1", "b1")
     harness.nack(*harness.receive())
     harness.purge()
@@ -201,7 +201,7 @@ def test_a_purge_empties_the_line(harness: StoreHarness) -> None:
     assert harness.take(10) == ["c1"]
 
 
-def test_groups_that_fail_do_not_hide_a_long_log(harness: StoreHarness) -> None:
+def test_failing_groups_do_not_hide_a_long_log(harness: StoreHarness) -> None:
     """PostgreSQL lists the log in pieces: who was given back stands behind what is not listed yet."""
     healthy = limits.LIST_AT_ONCE + 50
     harness.send("x", "y", "z")
@@ -220,7 +220,7 @@ def test_groups_that_fail_do_not_hide_a_long_log(harness: StoreHarness) -> None:
     assert failed == {"x": 1, "y": 1, "z": 1}
 
 
-def test_retention_takes_a_group_out_of_the_line(harness: StoreHarness) -> None:
+def test_retention_removes_a_group_from_the_ready_queue(harness: StoreHarness) -> None:
     harness.make("q", retention_s=60)
     harness.send("a1")
     harness.wait(30)
@@ -232,7 +232,7 @@ def test_retention_takes_a_group_out_of_the_line(harness: StoreHarness) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in STORES if kind != "memory"])
-def test_places_outlive_a_restart_and_hold_for_other_processes(
+def test_places_in_the_ready_queue_survive_a_restart_and_hold_across_processes(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
@@ -272,7 +272,9 @@ STEPS: dict[str, Callable[[StoreHarness], Any]] = {
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
-def test_nobody_is_passed_by_twice(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_no_ready_group_is_passed_twice_by_the_same_group(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Whoever is ready when a group is given back is received before that group is again."""
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
     harness = StoreHarness(STORES[kind](tmp_path, lambda: url))
@@ -301,7 +303,7 @@ def test_nobody_is_passed_by_twice(kind: str, tmp_path: Path, request: pytest.Fi
 # --- the retry delay ---
 
 
-def test_the_delay_grows_with_the_attempts(harness: StoreHarness) -> None:
+def test_the_retry_delay_grows_with_the_attempts(harness: StoreHarness) -> None:
     harness.make("q", retry_delay_s=1, retry_growth=3, retry_max_s=5, retry_jitter=0)
     harness.send("a1", "a2", "b1")
     for delay_s in (1, 3, 5, 5):
@@ -314,7 +316,7 @@ def test_the_delay_grows_with_the_attempts(harness: StoreHarness) -> None:
     assert harness.take(10) == ["b1", "a1", "a2"]
 
 
-def test_a_lease_that_is_over_is_delayed_from_its_deadline(harness: StoreHarness) -> None:
+def test_the_retry_delay_of_an_expired_lease_starts_at_its_deadline(harness: StoreHarness) -> None:
     harness.make("q", retry_delay_s=2, retry_jitter=0)
     harness.send("a1", "a2")
     harness.receive(2, visibility_s=5)
@@ -328,14 +330,14 @@ def test_a_lease_that_is_over_is_delayed_from_its_deadline(harness: StoreHarness
     assert harness.take(2) == ["a1", "a2"], "found so late that the delay was over too"
 
 
-def test_a_delay_that_is_stated_is_the_one(harness: StoreHarness) -> None:
+def test_an_explicit_nack_delay_overrides_the_retry_delay(harness: StoreHarness) -> None:
     harness.make("q", retry_delay_s=2)
     harness.send("a1")
     harness.nack(*harness.receive())
     assert harness.take() == ["a1"]
 
 
-def test_a_session_that_ends_delays_what_it_did_not_settle(harness: StoreHarness) -> None:
+def test_closing_a_session_applies_the_retry_delay_to_unsettled_messages(harness: StoreHarness) -> None:
     harness.make("q", retry_delay_s=2, retry_jitter=0)
     harness.send("a1", "b1")
     lock = harness.lock("a")
@@ -346,7 +348,7 @@ def test_a_session_that_ends_delays_what_it_did_not_settle(harness: StoreHarness
     assert harness.take(10) == ["a1"]
 
 
-def test_deferred_messages_are_not_delayed(harness: StoreHarness) -> None:
+def test_deferred_messages_have_no_retry_delay(harness: StoreHarness) -> None:
     harness.make("q", retry_delay_s=2)
     (sent,) = harness.send("a1")
     harness.defer(*harness.receive())
@@ -359,7 +361,7 @@ def test_deferred_messages_are_not_delayed(harness: StoreHarness) -> None:
     st.floats(0.001, 1000), st.floats(1, 1000), st.floats(0, 1000), st.floats(0, 1), st.integers(1, 2**62),
     st.integers(1, 10_000),
 )  # fmt: skip
-def test_every_delay_is_within_its_bounds(
+def test_every_retry_delay_is_within_its_bounds(
     delay: float, growth: float, most: float, jitter: float, number: int, attempts: int
 ) -> None:
     settings = QueueSettings(retry_delay_s=delay, retry_growth=growth, retry_max_s=most, retry_jitter=jitter)
@@ -371,7 +373,7 @@ def test_every_delay_is_within_its_bounds(
     assert retry_ms(settings, number, attempts) == found
 
 
-def test_the_jitter_spreads_what_failed_together() -> None:
+def test_retry_jitter_spreads_retry_delays() -> None:
     settings = QueueSettings(retry_delay_s=10, retry_jitter=0.5)
     delays = {retry_ms(settings, number, 1) for number in range(1000)}
     assert min(delays) < 5_100
@@ -383,6 +385,6 @@ def test_the_jitter_spreads_what_failed_together() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"retry_delay_s": -1}, {"retry_growth": 0.5}, {"retry_max_s": "1"}, {"retry_jitter": 1.5}]
 )
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_retry_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         QueueSettings(**wrong)

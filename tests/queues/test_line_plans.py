@@ -37,7 +37,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_no_statement_of_the_line_looks_through_a_table(empty_postgres_url: str, full: bool) -> None:
+def test_no_ready_queue_statement_scans_a_postgres_table(empty_postgres_url: str, full: bool) -> None:
     """A plan may be made when the tables are empty, and used when they are full."""
     inturn.open(empty_postgres_url, durable=False).queue("q")
     connection, _ = connect(empty_postgres_url)

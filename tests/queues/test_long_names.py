@@ -51,7 +51,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         yield db
 
 
-def test_groups_and_ids(db: Database) -> None:
+def test_longest_group_names_and_dedup_ids_are_stored(db: Database) -> None:
     queue = db.queue("q")
     for _ in range(2):  # the second is the same again
         queue.send_many([draft(at, group=group, dedup_id=group) for at, group in enumerate(GROUPS)])
@@ -69,7 +69,7 @@ def test_groups_and_ids(db: Database) -> None:
     assert queue.depth().messages == 0
 
 
-def test_what_is_done_with_a_message(db: Database) -> None:
+def test_message_verbs_accept_the_longest_group_names(db: Database) -> None:
     dead = db.queue("dead")
     queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=3))
     first, _ = queue.send_many([draft("a1", group=A), draft("a2", group=A)])
@@ -90,7 +90,7 @@ def test_what_is_done_with_a_message(db: Database) -> None:
     assert [each.group for each in reader.read(10)] == [B]
 
 
-def test_sessions_and_parks(db: Database) -> None:
+def test_sessions_and_parking_accept_the_longest_group_names(db: Database) -> None:
     queue = db.queue("q")
     queue.send_many([draft(group[:3], group=group) for group in (A, A2, B)])
     session = queue.session(A)
@@ -116,7 +116,7 @@ def test_sessions_and_parks(db: Database) -> None:
 
 
 @pytest.mark.parametrize("db", ["sqlite", "postgres"], indirect=True)
-def test_keys(db: Database) -> None:
+def test_idempotency_keys_accept_the_longest_names(db: Database) -> None:
     space = longest(3, limits.NAME_LENGTH)
     keys = db.idempotency_keys("".join(each if each.isprintable() else "é" for each in space))
     for key in (A, A2):
@@ -128,7 +128,7 @@ def test_keys(db: Database) -> None:
         assert isinstance(keys.try_lock(key), Completed)
 
 
-def test_another_process_reads_the_names(postgres_url: str) -> None:
+def test_another_process_reads_the_longest_names(postgres_url: str) -> None:
     with inturn.open(postgres_url, durable=False) as db:
         db.queue("q").send_many([draft("x", group=group) for group in GROUPS])
     with inturn.open(postgres_url, durable=False) as db:
@@ -150,7 +150,7 @@ def test_another_process_reads_the_names(postgres_url: str) -> None:
         log.close()
 
 
-def test_a_send_that_is_rolled_back_leaves_its_name_to_the_next(postgres_url: str) -> None:
+def test_a_rolled_back_send_leaves_its_long_name_usable(postgres_url: str) -> None:
     with inturn.open(postgres_url, durable=False) as db:
         queue = db.queue("q")
         with suppress(ZeroDivisionError), db.transaction() as tx:
@@ -161,7 +161,7 @@ def test_a_send_that_is_rolled_back_leaves_its_name_to_the_next(postgres_url: st
 
 
 @given(name=st.text(min_size=1, max_size=limits.ID_LENGTH))
-def test_what_stands_for_a_name_fits(name: str) -> None:
+def test_the_short_form_of_a_name_fits_and_is_unique(name: str) -> None:
     if not name.isascii():
         name = name.encode(errors="replace").decode()
     found = names.short(name)
@@ -170,7 +170,7 @@ def test_what_stands_for_a_name_fits(name: str) -> None:
     assert names.short(found) != found or found == name, "no name is taken for another's short form"
 
 
-def test_two_of_the_longest_fit_one_entry_of_an_index(postgres_url: str) -> None:
+def test_two_longest_short_names_fit_one_postgres_index_entry(postgres_url: str) -> None:
     """Beside numbers, as in the indices of what groups hold."""
     text = longest(4, names.LONGEST // 4)
     with psycopg.connect(postgres_url) as connection:

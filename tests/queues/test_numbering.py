@@ -32,14 +32,14 @@ def revisions(sent: Any) -> list[int | None]:
     return [each.revision for each in sent]
 
 
-def test_each_group_is_numbered_from_one(harness: StoreHarness) -> None:
+def test_numbering_starts_each_group_at_revision_one(harness: StoreHarness) -> None:
     assert revisions(harness.send("m", "m", group="a", numbering=NEXT)) == [1, 2]
     assert revisions(harness.send("m", group="b", numbering=NEXT)) == [1]
     assert revisions(harness.send("m", group="a", numbering=NEXT)) == [3]
     assert [(each.group, each.revision) for each in harness.read()] == [("a", 1), ("a", 2), ("b", 1), ("a", 3)]
 
 
-def test_numbering_goes_on_after_the_messages_and_a_purge(harness: StoreHarness) -> None:
+def test_numbering_continues_after_acks_and_purge(harness: StoreHarness) -> None:
     harness.send("m", "m", group="a", numbering=NEXT)
     harness.drain()
     harness.purge()
@@ -50,7 +50,7 @@ def test_numbering_goes_on_after_the_messages_and_a_purge(harness: StoreHarness)
     assert harness.last_revision("a") is None
 
 
-def test_a_duplicate_answers_with_the_first_revision_and_uses_up_none(harness: StoreHarness) -> None:
+def test_a_duplicate_returns_the_first_revision_and_uses_none(harness: StoreHarness) -> None:
     harness.send("m", group="a", numbering=NEXT)
     (first,) = harness.send("m", group="a", numbering=NEXT, dedup_id="x")
     drafts = [Draft("m", group="a", numbering=NEXT, dedup_id=each) for each in ("x", "y", "y", "z")]
@@ -60,7 +60,7 @@ def test_a_duplicate_answers_with_the_first_revision_and_uses_up_none(harness: S
     assert revisions(harness.send("m", group="a", numbering=NEXT)) == [5]
 
 
-def test_an_expected_revision_is_checked_and_both_are_named(harness: StoreHarness) -> None:
+def test_expected_revision_mismatch_is_refused_with_both_revisions(harness: StoreHarness) -> None:
     assert revisions(harness.send("m", group="a", numbering=Numbering(0))) == [1]
     refused = harness.offer("m", group="a", numbering=Numbering(0))
     assert str(refused).startswith("expected_revision is 0, but the last revision given to the group 'a' is 1")
@@ -70,7 +70,7 @@ def test_an_expected_revision_is_checked_and_both_are_named(harness: StoreHarnes
     assert revisions(harness.offer_each(*drafts[:2])) == [2, 3]
 
 
-def test_a_given_revision_is_refused_where_the_queue_numbers(harness: StoreHarness) -> None:
+def test_an_explicit_revision_is_refused_where_the_queue_assigns_revisions(harness: StoreHarness) -> None:
     harness.send("m", group="a", revision=7)
     harness.begin_numbering("a", 8)
     assert revisions(harness.send("m", group="a", numbering=NEXT)) == [8]
@@ -85,7 +85,7 @@ def test_a_given_revision_is_refused_where_the_queue_numbers(harness: StoreHarne
     assert "its last revision is 8, not 11" in str(harness.begin_numbering("a", 12))
 
 
-def test_nothing_is_numbered_without_room(harness: StoreHarness) -> None:
+def test_a_send_refused_by_max_depth_uses_no_revision(harness: StoreHarness) -> None:
     harness.make("q", max_depth=2)
     assert "max_depth" in str(harness.offer("m", "m", "m", group="a", numbering=NEXT))
     assert harness.last_revision("a") is None
@@ -96,7 +96,9 @@ def test_nothing_is_numbered_without_room(harness: StoreHarness) -> None:
     each=st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.sampled_from([None, 0, 1])), max_size=12),
     last=st.dictionaries(st.sampled_from("ab"), st.integers(0, 3)),
 )
-def test_the_rule_leaves_no_gap(each: list[tuple[str, bool, int | None]], last: dict[str, int]) -> None:
+def test_numbered_assigns_revisions_without_gaps(
+    each: list[tuple[str, bool, int | None]], last: dict[str, int]
+) -> None:
     drafts = [Draft("m", group=group, numbering=Numbering(expected)) for group, _, expected in each]
     sent = [Sent(place, duplicate=is_duplicate) for place, (_, is_duplicate, _) in enumerate(each)]
     try:
@@ -117,7 +119,7 @@ def test_the_rule_leaves_no_gap(each: list[tuple[str, bool, int | None]], last: 
 # --- the verbs ---
 
 
-def test_verbs(address: str) -> None:
+def test_send_with_revision_next_and_last_revision_verbs(address: str) -> None:
     with inturn.open(address, durable=False) as db:
         queue = db.queue("q", QueueSettings(max_depth=3))
         assert queue.last_revision("a") == 0
@@ -145,12 +147,12 @@ def test_verbs(address: str) -> None:
         ({"expected_revision": True, "revision": "next", "group": "a"}, "expected_revision is True"),
     ],
 )
-def test_what_is_not_valid_is_refused(arguments: dict[str, Any], text: str) -> None:
+def test_draft_refuses_invalid_revision_arguments(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError, match=text):
         draft("m", **arguments)
 
 
-def test_a_callers_transaction_that_is_given_up_leaves_no_hole(address: str) -> None:
+def test_a_rolled_back_transaction_leaves_no_revision_gap(address: str) -> None:
     with inturn.open(address, durable=False) as db:
         queue = db.queue("q")
         with suppress(GivenUpError), db.transaction() as tx:
@@ -167,7 +169,7 @@ def test_a_callers_transaction_that_is_given_up_leaves_no_hole(address: str) -> 
         assert [each.revision for each in queue.peek()] == [1, 2]
 
 
-def test_a_savepoint_that_is_rolled_back_leaves_no_hole(address: str) -> None:
+def test_a_rolled_back_savepoint_leaves_no_revision_gap(address: str) -> None:
     connect: Any = psycopg.connect if "://" in address else sqlite3.connect
     with inturn.open(address, durable=False) as db, connect(address) as connection:
         queue = db.queue("q")
@@ -180,7 +182,7 @@ def test_a_savepoint_that_is_rolled_back_leaves_no_hole(address: str) -> None:
         assert [each.revision for each in queue.peek()] == [1, 2]
 
 
-def test_transactions_that_send_to_groups_in_opposite_orders_do_not_deadlock(postgres_url: str) -> None:
+def test_numbered_sends_to_groups_in_opposite_orders_do_not_deadlock(postgres_url: str) -> None:
     """The first send of each takes the one lock of the queue, so the other waits with nothing in its hands."""
     with inturn.open(postgres_url, durable=False) as db, ThreadPoolExecutor(2) as threads:
         queue = db.queue("q")
@@ -199,7 +201,7 @@ def test_transactions_that_send_to_groups_in_opposite_orders_do_not_deadlock(pos
             assert [revision for name, revision in log if name == group] == list(range(1, 41))
 
 
-def test_threads_that_expect_the_last_revision_take_turns(address: str) -> None:
+def test_of_concurrent_sends_with_one_expected_revision_one_succeeds(address: str) -> None:
     """Of those that have seen the same one, one is taken."""
     with inturn.open(address, durable=False) as db, ThreadPoolExecutor(8) as threads:
         queue = db.queue("q")
@@ -216,7 +218,7 @@ def test_threads_that_expect_the_last_revision_take_turns(address: str) -> None:
         assert queue.last_revision("a") == 5
 
 
-def test_what_comes_out_is_what_a_gapless_pipeline_takes(address: str) -> None:
+def test_queue_numbered_messages_satisfy_a_gapless_pipeline(address: str) -> None:
     ledger = inturn.Pipeline(
         name="sums",
         group="account",

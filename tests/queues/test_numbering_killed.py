@@ -25,7 +25,7 @@ WRITERS = 16
 WAVES = 2
 
 
-def test_writers_that_abort_and_are_killed_leave_no_gap_and_no_double(address: str, soak_seed: int) -> None:
+def test_killed_and_aborting_producers_leave_no_revision_gap_or_duplicate(address: str, soak_seed: int) -> None:
     chance = random.Random(soak_seed)
     with inturn.open(address, durable=False) as db, closing(connected(address)) as connection:
         db.queue("q").reader("log").seek(0)  # all of it stays to be read

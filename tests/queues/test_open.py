@@ -14,7 +14,7 @@ from inturn.queue import QueueSettings, Receipt
 from waiting import DEADLINE_S
 
 
-def test_nothing_is_made_where_nothing_is_to_be_made(tmp_path: Path) -> None:
+def test_open_with_create_false_creates_nothing(tmp_path: Path) -> None:
     for target, words in ((tmp_path / "a.db", "no database '"), (tmp_path, "no database '")):
         with pytest.raises(StoreError, match=words):
             inturn.open(target, create=False)
@@ -32,7 +32,7 @@ def test_nothing_is_made_where_nothing_is_to_be_made(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_what_is_there_is_opened(tmp_path: Path) -> None:
+def test_open_with_create_false_opens_an_existing_database(tmp_path: Path) -> None:
     inturn.open(tmp_path / "a b%20?.db").close()
     with inturn.open(tmp_path / "a b%20?.db", create=False) as db:
         with pytest.raises(NoSuchQueue, match="no queue 'q'; existing queues: none"):
@@ -44,7 +44,7 @@ def test_what_is_there_is_opened(tmp_path: Path) -> None:
             db.queue("q", QueueSettings(), create=False)
 
 
-def test_a_receipt_names_a_lease(tmp_path: Path) -> None:
+def test_a_receipt_settles_a_message_from_another_database_object(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "a.db") as db, inturn.open(tmp_path / "a.db") as elsewhere:
         queue = db.queue("q")
         queue.send("a", group="g")
@@ -60,7 +60,7 @@ def test_a_receipt_names_a_lease(tmp_path: Path) -> None:
             there.ack(receipts[1:])
 
 
-def test_those_who_make_a_file_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+def test_concurrent_opens_of_a_new_file_wait_for_each_other(tmp_path: Path) -> None:
     for round_ in range(20):
         start = threading.Barrier(8, timeout=DEADLINE_S)
 

@@ -410,7 +410,7 @@ class Stores(RuleBasedStateMachine):
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow if "," in kind else ()) for kind in KINDS if kind != "memory"]
 )
-def test_like_the_oracle(
+def test_every_store_answers_random_commands_like_the_memory_store(
     kind: str, dead_letter: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LOG_LOOK_MS", 0)  # a store looks at every receive for what it may remove

@@ -48,7 +48,7 @@ def connect(path: str, **more: Any) -> sqlite3.Connection:
 
 
 @pytest.mark.parametrize("isolation", ["", None, "IMMEDIATE"])
-def test_a_verb_in_ones_own_transaction_is_refused(db: Database, path: str, isolation: Any) -> None:
+def test_a_verb_without_tx_in_ones_own_transaction_is_refused(db: Database, path: str, isolation: Any) -> None:
     queue = db.queue("q")
     with closing(connect(path, isolation_level=isolation)) as own:
         if isolation is None:
@@ -80,12 +80,14 @@ with inturn.open(sys.argv[1]) as db, sqlalchemy.create_engine(f"sqlite:///{sys.a
 """
 
 
-def test_so_is_one_with_a_connection_for_any_thread_if_there_is_no_other_thread(db: Database, path: str) -> None:
+def test_own_transaction_with_check_same_thread_off_is_refused_in_a_process_of_one_thread(
+    db: Database, path: str
+) -> None:
     command = [sys.executable, "-c", UNSEEN, path]
     assert REFUSED in subprocess.run(command, check=True, capture_output=True, text=True, timeout=DEADLINE_S).stdout
 
 
-def test_the_others_go_on_once_it_is_refused(db: Database, path: str) -> None:
+def test_other_threads_continue_after_a_verb_was_refused(db: Database, path: str) -> None:
     queue, begun = db.queue("q"), threading.Event()
 
     def culprit() -> None:
@@ -103,7 +105,7 @@ def test_the_others_go_on_once_it_is_refused(db: Database, path: str) -> None:
     assert [each.body for each in queue.peek()] == ["sent"]
 
 
-def test_what_is_refused_is_not_done_by_a_transaction_of_others(path: str) -> None:
+def test_a_refused_verb_is_not_executed_in_a_transaction_shared_with_others(path: str) -> None:
     with inturn.open(path, busy_s=0.3) as db, ThreadPoolExecutor(1) as pool:
         queue, empty = db.queue("q"), db.queue("empty")
         with db.transaction() as tx:
@@ -135,7 +137,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_who_only_reads_waits_for_the_writer(
+def test_a_thread_with_a_read_transaction_waits_for_the_writer(
     db: Database, path: str, looked: threading.Event, *, is_shared: bool
 ) -> None:
     """A transaction that reads holds nobody up; the lock is that of another thread, which is waited for."""
@@ -165,7 +167,9 @@ def test_who_only_reads_waits_for_the_writer(
     assert queue.depth().messages == 1 + is_shared
 
 
-def test_a_lock_that_is_free_by_then_is_taken(db: Database, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_lock_released_before_the_check_is_acquired(
+    db: Database, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A transaction that has only begun would take the lock if it were asked then."""
     queue, real = db.queue("q"), store_module.opened_here
     with (
@@ -199,7 +203,7 @@ def another_thread() -> Iterator[None]:
         other.join(DEADLINE_S)
 
 
-def test_a_transaction_of_another_file_has_nothing_to_do_with_it(path: str, db: Database, tmp_path: Path) -> None:
+def test_a_transaction_on_another_file_is_not_mistaken_for_ones_own(path: str, db: Database, tmp_path: Path) -> None:
     with inturn.open(path, busy_s=0.2) as impatient, closing(connect(path)) as holder, ThreadPoolExecutor(1) as pool:
         queue = impatient.queue("q")
         holder.execute("insert into orders values (1)")

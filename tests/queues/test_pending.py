@@ -37,7 +37,7 @@ def table(path: Path) -> list[tuple[str, int]]:
         return connection.execute("select grp, sequence_number & 1048575 from inturn_pending").fetchall()
 
 
-def test_messages_go_into_the_table_once_as_many_newer_ones_have_come(harness: StoreHarness, tmp_path: Path) -> None:
+def test_messages_enter_the_pending_table_once_enough_newer_ones_exist(harness: StoreHarness, tmp_path: Path) -> None:
     for at in range(2 * KEPT - 1):
         harness.send("ab"[at % 2])
     assert table(tmp_path) == []
@@ -46,7 +46,7 @@ def test_messages_go_into_the_table_once_as_many_newer_ones_have_come(harness: S
     assert harness.take(99) == [*"a" * KEPT, *"b" * KEPT]
 
 
-def test_what_is_moved_here_is_as_new_as_what_is_sent(harness: StoreHarness, tmp_path: Path) -> None:
+def test_a_moved_message_enters_the_pending_table_like_a_sent_one(harness: StoreHarness, tmp_path: Path) -> None:
     harness.make("other")
     for _ in range(2 * KEPT):
         harness.send("a", queue="other")
@@ -56,7 +56,7 @@ def test_what_is_moved_here_is_as_new_as_what_is_sent(harness: StoreHarness, tmp
     assert harness.take(99) == ["a"] * 2 * KEPT
 
 
-def test_what_is_done_with_before_never_comes_into_the_table(harness: StoreHarness, tmp_path: Path) -> None:
+def test_messages_settled_early_never_enter_the_pending_table(harness: StoreHarness, tmp_path: Path) -> None:
     for _ in range(5 * KEPT):
         harness.send("a")
         harness.ack(*harness.receive())
@@ -72,7 +72,9 @@ def test_what_is_done_with_before_never_comes_into_the_table(harness: StoreHarne
     assert {group for group, _ in table(tmp_path)} == {"b"}
 
 
-def test_what_is_kept_for_a_reader_is_not_pending(harness: StoreHarness, tmp_path: Path) -> None:
+def test_acknowledged_messages_kept_for_a_reader_are_not_in_the_pending_table(
+    harness: StoreHarness, tmp_path: Path
+) -> None:
     harness.readers(r=0)
     harness.send(*"a" * 3 * KEPT)
     harness.ack(*harness.receive(2 * KEPT))
@@ -82,7 +84,7 @@ def test_what_is_kept_for_a_reader_is_not_pending(harness: StoreHarness, tmp_pat
     assert harness.take(99) == [*"a" * KEPT, *"b" * 2 * KEPT]
 
 
-def test_all_leave_the_table_whatever_becomes_of_them(harness: StoreHarness, tmp_path: Path) -> None:
+def test_every_way_to_settle_a_message_removes_it_from_the_pending_table(harness: StoreHarness, tmp_path: Path) -> None:
     harness.make("other")
     harness.send("d", delay_ms=1)
     harness.send(*"abc" * KEPT)
@@ -99,7 +101,9 @@ def test_all_leave_the_table_whatever_becomes_of_them(harness: StoreHarness, tmp
     assert table(tmp_path) == []
 
 
-def test_one_between_others_stays_when_these_are_acknowledged(harness: StoreHarness, tmp_path: Path) -> None:
+def test_an_unacknowledged_message_between_others_stays_in_the_pending_table(
+    harness: StoreHarness, tmp_path: Path
+) -> None:
     harness.send(*"a" * 3 * KEPT)
     got = harness.receive(5)
     harness.ack(got[0], got[2])
@@ -108,7 +112,7 @@ def test_one_between_others_stays_when_these_are_acknowledged(harness: StoreHarn
     assert [at for _, at in table(tmp_path)][:1] == [6]
 
 
-def test_what_other_processes_did_meanwhile_is_seen(harness: StoreHarness, tmp_path: Path) -> None:
+def test_receive_notices_changes_by_another_process(harness: StoreHarness, tmp_path: Path) -> None:
     other = opened(tmp_path)
     harness.send("a1")
     assert harness.take() == ["a1"]
@@ -121,7 +125,9 @@ def test_what_other_processes_did_meanwhile_is_seen(harness: StoreHarness, tmp_p
     other.close()
 
 
-def test_what_another_process_took_from_the_midst_is_made_up_for(harness: StoreHarness, tmp_path: Path) -> None:
+def test_receive_fills_a_batch_after_another_process_acknowledged_messages_between(
+    harness: StoreHarness, tmp_path: Path
+) -> None:
     harness.send("a1", "a2", "a3", "a4", "a5", "a6")
     harness.nack(*harness.receive())  # so that all of them are listed here
     other = opened(tmp_path)
@@ -132,7 +138,7 @@ def test_what_another_process_took_from_the_midst_is_made_up_for(harness: StoreH
     other.close()
 
 
-def test_one_that_comes_back_is_before_all_that_are_newer(harness: StoreHarness, tmp_path: Path) -> None:
+def test_a_message_moved_back_precedes_newer_ones_in_the_pending_table(harness: StoreHarness, tmp_path: Path) -> None:
     harness.make("other")
     harness.send("a1", "a2", "a3", "a4")
     harness.move("other", *harness.read()[1:3])
@@ -143,7 +149,7 @@ def test_one_that_comes_back_is_before_all_that_are_newer(harness: StoreHarness,
     assert harness.take(9) == ["a1", "a2", "a3", "a4"]
 
 
-def test_what_was_rolled_back_was_never_there(harness: StoreHarness, tmp_path: Path) -> None:
+def test_a_rolled_back_send_leaves_the_pending_table_unchanged(harness: StoreHarness, tmp_path: Path) -> None:
     harness.send("a1", "a2")
     (first,) = harness.receive()
     store = harness.store
@@ -162,7 +168,9 @@ def test_what_was_rolled_back_was_never_there(harness: StoreHarness, tmp_path: P
     assert harness.take(2) == ["a1", "a2"]
 
 
-def test_who_opens_the_file_next_knows_both_kinds(harness: StoreHarness, tmp_path: Path) -> None:
+def test_a_reopened_file_delivers_messages_inside_and_outside_the_pending_table(
+    harness: StoreHarness, tmp_path: Path
+) -> None:
     harness.send(*"ab" * KEPT, *"ab" * (KEPT // 2))
     harness.close()
     again = opened(tmp_path)

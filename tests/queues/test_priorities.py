@@ -21,13 +21,13 @@ def ranked(harness: StoreHarness) -> StoreHarness:
     return harness
 
 
-def test_a_higher_group_goes_ahead_and_keeps_its_own_order(ranked: StoreHarness) -> None:
+def test_a_group_with_higher_priority_is_received_first_in_its_own_order(ranked: StoreHarness) -> None:
     ranked.prioritize("c", 1)
     ranked.send("a1", "b1", "c1", "c2")
     assert ranked.drain() == ["c1", "c2", "a1", "b1"]
 
 
-def test_it_passes_only_so_many_messages_so_that_nobody_starves(ranked: StoreHarness) -> None:
+def test_priority_lead_bounds_the_number_of_messages_passed(ranked: StoreHarness) -> None:
     ranked.prioritize("c", 1)
     ranked.send("a1")
     taken = []
@@ -39,7 +39,7 @@ def test_it_passes_only_so_many_messages_so_that_nobody_starves(ranked: StoreHar
     assert taken.index("a1") <= LEAD + 1, taken
 
 
-def test_a_new_priority_holds_for_groups_that_wait(ranked: StoreHarness) -> None:
+def test_a_new_priority_applies_to_waiting_groups(ranked: StoreHarness) -> None:
     ranked.send("a1", "b1", "c1", "d1")
     ranked.prioritize("d", 2)
     ranked.prioritize("a", -1)
@@ -50,7 +50,7 @@ def test_a_new_priority_holds_for_groups_that_wait(ranked: StoreHarness) -> None
     assert sorted(ranked.drain()) == ["a1", "b1", "d1"]
 
 
-def test_a_group_that_fails_has_no_lead(ranked: StoreHarness) -> None:
+def test_a_nacked_group_has_no_priority_lead(ranked: StoreHarness) -> None:
     ranked.prioritize("c", 5)
     ranked.send("a1", "c1", "b1")
     (failed,) = ranked.receive()
@@ -73,7 +73,7 @@ def test_priorities_are_off_by_default_and_can_be_turned_off_again(harness: Stor
     assert sorted(harness.drain()) == ["a1", "a2", "b1", "d1", "d2"], "none of those that went ahead is forgotten"
 
 
-def test_a_large_backlog_hides_no_group_that_goes_ahead(ranked: StoreHarness) -> None:
+def test_a_large_backlog_does_not_hide_a_prioritized_group(ranked: StoreHarness) -> None:
     """The log is looked through as far as a priority reaches."""
     ranked.make("q", priority_lead=1_000)
     ranked.prioritize("z", 1)
@@ -87,7 +87,9 @@ def test_a_large_backlog_hides_no_group_that_goes_ahead(ranked: StoreHarness) ->
     sent=st.lists(st.sampled_from("abc"), min_size=1, max_size=25),
     lead=st.integers(1, 5),
 )
-def test_each_message_is_passed_by_few(priorities: dict[str, int], sent: list[str], lead: int) -> None:
+def test_priority_lead_bounds_which_messages_may_pass_another(
+    priorities: dict[str, int], sent: list[str], lead: int
+) -> None:
     """By those alone that were sent up to the difference of the priorities after it, in messages."""
     harness = StoreHarness(MemoryStore())
     harness.make("q", priority_lead=lead)
@@ -107,7 +109,7 @@ def test_each_message_is_passed_by_few(priorities: dict[str, int], sent: list[st
                 assert other - min(head, number) <= lead * max(0, rank[other] - rank[number]) or head < number
 
 
-def test_verbs(address: str) -> None:
+def test_prioritize_and_priority_verbs(address: str) -> None:
     with inturn.open(address, durable=False) as db:
         queue = db.queue("q", QueueSettings(priority_lead=1_000))
         queue.send("x", group="x")

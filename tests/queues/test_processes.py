@@ -14,7 +14,7 @@ MESSAGES = 40
 
 
 @pytest.mark.thorough
-def test_processes_that_send_and_take_at_once_keep_order_and_do_each_once(tmp_path: Path) -> None:
+def test_concurrent_processes_keep_group_order_and_process_each_message_once(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with inturn.open(path) as db:
         reader = db.queue("q").reader("all")

@@ -22,7 +22,7 @@ def db(address: str, clock: Clock) -> Iterator[Database]:
         yield db
 
 
-def test_a_message_comes_out_as_it_went_in(db: Database, clock: Clock) -> None:
+def test_a_received_message_equals_the_sent_one(db: Database, clock: Clock) -> None:
     queue = db.queue("payments")
     sent = queue.send({"amount": 5}, group="acct-1", revision=1, dedup_id="tx-77", attributes={"from": "web"})
     (message,) = queue.receive()
@@ -40,7 +40,7 @@ BODIES = ["text", "", "7", "it's \\ so", b"'\\\x00\xff", {"a": [1, None]}, [1.5]
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_text_and_bytes_stay_what_they_are_and_the_rest_is_json(db: Database, body: Any) -> None:
+def test_text_and_bytes_bodies_keep_their_type_and_others_are_json(db: Database, body: Any) -> None:
     queue = db.queue("q")
     queue.send(body)
     (message,) = queue.receive()
@@ -48,7 +48,7 @@ def test_text_and_bytes_stay_what_they_are_and_the_rest_is_json(db: Database, bo
     assert type(message.body) is type(body)
 
 
-def test_a_group_may_be_any_name(db: Database) -> None:
+def test_send_accepts_a_group_of_any_type(db: Database) -> None:
     queue = db.queue("q")
     for group in (7, "7", dt.date(2026, 1, 2)):
         queue.send("x", group=group)
@@ -67,14 +67,14 @@ def test_a_group_may_be_any_name(db: Database) -> None:
         ({"body": "x", "attributes": {"a": object()}}, r"attributes\.a is <object .*: it is not JSON"),
     ],
 )
-def test_what_does_not_fit_is_told_and_nothing_is_sent(db: Database, wrong: dict[str, Any], words: str) -> None:
+def test_send_refuses_invalid_arguments_and_sends_nothing(db: Database, wrong: dict[str, Any], words: str) -> None:
     queue = db.queue("q")
     with pytest.raises(InputError, match=words):
         queue.send(**wrong)
     assert queue.depth().messages == 0
 
 
-def test_many_at_once_and_none_if_one_is_wrong(db: Database) -> None:
+def test_send_many_sends_no_message_if_one_is_invalid(db: Database) -> None:
     queue = db.queue("q")
     sent = queue.send_many(draft(n, group=f"g{n % 3}") for n in range(10))
     assert [each.duplicate for each in sent] == [False] * 10
@@ -83,7 +83,7 @@ def test_many_at_once_and_none_if_one_is_wrong(db: Database) -> None:
     assert queue.depth().messages == 10
 
 
-def test_the_verbs_of_several_messages(db: Database) -> None:
+def test_ack_nack_and_extend_accept_several_messages(db: Database) -> None:
     queue = db.queue("q")
     queue.send_many(draft(n, group="g") for n in range(3))
     first = queue.receive(3)
@@ -96,7 +96,7 @@ def test_the_verbs_of_several_messages(db: Database) -> None:
     assert queue.depth().messages == 0
 
 
-def test_a_lease_that_is_over_is_told_for_every_verb(db: Database, clock: Clock) -> None:
+def test_every_verb_of_an_expired_lease_raises_lease_expired(db: Database, clock: Clock) -> None:
     queue = db.queue("q")
     queue.send("x")
     (old,) = queue.receive(visibility_timeout_s=5)
@@ -111,7 +111,7 @@ def test_a_lease_that_is_over_is_told_for_every_verb(db: Database, clock: Clock)
         old.ack()
 
 
-def test_a_rejected_message_says_why_and_the_group_goes_on(db: Database) -> None:
+def test_reject_moves_the_message_with_its_note_and_the_group_continues(db: Database) -> None:
     db.queue("dead")
     queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=5))
     queue.send_many(draft(n, group="g") for n in range(2))
@@ -124,7 +124,7 @@ def test_a_rejected_message_says_why_and_the_group_goes_on(db: Database) -> None
         db.queue("dead").receive()[0].reject("again")
 
 
-def test_redrive_puts_messages_back_in_their_old_places(db: Database) -> None:
+def test_redrive_returns_messages_to_their_old_positions(db: Database) -> None:
     dead = db.queue("dead")
     queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=1))
     queue.send_many(draft(n, group="g") for n in range(4))
@@ -141,7 +141,7 @@ def test_redrive_puts_messages_back_in_their_old_places(db: Database) -> None:
     assert [each.body for each in other.peek()] == ["of its own"]
 
 
-def test_a_message_in_flight_is_not_redriven(db: Database) -> None:
+def test_redrive_skips_a_message_in_flight(db: Database) -> None:
     dead, queue = db.queue("dead"), db.queue("q")
     queue.send("x", group="g")
     queue.receive()[0].reject("bad", to="dead")
@@ -151,7 +151,7 @@ def test_a_message_in_flight_is_not_redriven(db: Database) -> None:
     assert dead.redrive() == 1
 
 
-def test_a_queue_is_made_once_and_other_settings_are_told(db: Database) -> None:
+def test_opening_a_queue_with_different_settings_is_refused(db: Database) -> None:
     settings = QueueSettings(visibility_timeout_s=60)
     db.queue("q", settings)
     assert db.queue("q", settings).info().settings == db.queue("q").info().settings == settings
@@ -171,7 +171,7 @@ def test_a_queue_is_made_once_and_other_settings_are_told(db: Database) -> None:
         ({"colour": "red"}, "no setting 'colour'; existing settings: visibility_timeout_s"),
     ],
 )
-def test_settings_that_do_not_fit(db: Database, settings: dict[str, Any], words: str) -> None:
+def test_configure_refuses_invalid_settings(db: Database, settings: dict[str, Any], words: str) -> None:
     queue = db.queue("q")
     with pytest.raises(InputError, match=words):
         queue.configure(**settings)
@@ -179,14 +179,14 @@ def test_settings_that_do_not_fit(db: Database, settings: dict[str, Any], words:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\nb"])
-def test_names_that_are_none(db: Database, name: str) -> None:
+def test_invalid_queue_and_reader_names_are_refused(db: Database, name: str) -> None:
     with pytest.raises(InputError, match="invalid name"):
         db.queue(name)
     with pytest.raises(InputError, match="invalid name"):
         db.queue("q").reader(name)
 
 
-def test_purge_and_delete(db: Database) -> None:
+def test_purge_removes_all_messages_and_delete_removes_the_queue(db: Database) -> None:
     queue = db.queue("q")
     queue.send_many(draft(n) for n in range(5))
     assert queue.purge() == 5
@@ -197,7 +197,7 @@ def test_purge_and_delete(db: Database) -> None:
             act()
 
 
-def test_groups_say_why_they_are_blocked(db: Database) -> None:
+def test_groups_shows_why_each_group_is_blocked(db: Database) -> None:
     queue = db.queue("q")
     queue.send("x", group="a")
     queue.send("x", group="b", delay_s=5)
@@ -208,7 +208,7 @@ def test_groups_say_why_they_are_blocked(db: Database) -> None:
     ]
 
 
-def test_a_reader_reads_everything_and_can_go_back(db: Database) -> None:
+def test_a_reader_reads_all_messages_and_can_seek_back(db: Database) -> None:
     queue = db.queue("q")
     reader = queue.reader("audit")
     assert reader.read() == []  # from now on what it has not read is kept
@@ -229,7 +229,7 @@ def test_a_reader_reads_everything_and_can_go_back(db: Database) -> None:
     assert [each.body for each in queue.peek()] == [5]
 
 
-def test_a_transaction_keeps_all_of_it_or_nothing(db: Database) -> None:
+def test_a_transaction_commits_all_of_it_or_nothing(db: Database) -> None:
     queue, done = db.queue("q"), db.queue("done")
     with db.transaction() as tx:
         tx.execute("create table account (id text primary key, balance integer)")
@@ -257,7 +257,7 @@ def test_a_transaction_keeps_all_of_it_or_nothing(db: Database) -> None:
         assert tx.execute("select balance from account").fetchall() == [(5,)]
 
 
-def test_everything_can_be_done_and_seen_within_a_transaction(db: Database) -> None:
+def test_every_verb_works_within_a_transaction(db: Database) -> None:
     with db.transaction() as tx:
         queue = db.queue("q", tx=tx)
         reader = queue.reader("r")
@@ -273,7 +273,7 @@ def test_everything_can_be_done_and_seen_within_a_transaction(db: Database) -> N
     assert db.queues() == []
 
 
-def test_a_receive_within_a_transaction(db: Database) -> None:
+def test_a_receive_in_a_rolled_back_transaction_has_no_effect(db: Database) -> None:
     queue = db.queue("q")
     queue.send("x", group="a")
     with pytest.raises(ZeroDivisionError), db.transaction() as tx:  # noqa: PT012 - the block is what is tested
@@ -283,25 +283,25 @@ def test_a_receive_within_a_transaction(db: Database) -> None:
 
 
 @pytest.mark.parametrize("sql", ["commit", " ROLLBACK", "begin", "savepoint x"])
-def test_a_transaction_is_not_ended_from_inside(db: Database, sql: str) -> None:
+def test_tx_execute_refuses_commit_and_rollback(db: Database, sql: str) -> None:
     with db.transaction() as tx, pytest.raises(StoreError, match="is not allowed here"):
         tx.execute(sql)
 
 
-def test_a_connection_keeps_its_settings(tmp_path: Path, postgres_url: str) -> None:
+def test_tx_execute_refuses_changes_to_connection_settings(tmp_path: Path, postgres_url: str) -> None:
     for target, sql in ((tmp_path / "a.db", "pragma synchronous=off"), (postgres_url, "set synchronous_commit = off")):
         with inturn.open(target) as db, db.transaction() as tx, pytest.raises(StoreError, match="is not allowed here"):
             tx.execute(sql)
 
 
-def test_an_address_of_another_kind(tmp_path: Path) -> None:
+def test_open_refuses_an_unknown_scheme_or_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown scheme 'mysql'; expected an SQLite file"):
         inturn.open("mysql://here/there")
     with pytest.raises(InputError, match=r"directory '.*' does not exist; create it"):
         inturn.open(tmp_path / "nowhere" / "shop.db")
 
 
-def test_in_memory() -> None:
+def test_an_in_memory_database_works_and_closes() -> None:
     with inturn.open(":memory:") as db:
         db.queue("q").send("x")
         assert [each.body for each in db.queue("q").receive()] == ["x"]

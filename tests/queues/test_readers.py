@@ -18,7 +18,7 @@ def test_a_message_stays_readable_until_every_reader_has_passed_it(harness: Stor
     assert harness.bodies() == []
 
 
-def test_reading_takes_nothing_from_receivers(harness: StoreHarness) -> None:
+def test_reading_removes_no_message_from_receivers(harness: StoreHarness) -> None:
     harness.readers(all=0)
     sent = harness.send("a1", "b1", "a2")
     harness.readers(all=sent[2].sequence_number)
@@ -26,13 +26,13 @@ def test_reading_takes_nothing_from_receivers(harness: StoreHarness) -> None:
     assert harness.take(10) == ["a1", "a2", "b1"]
 
 
-def test_without_readers_an_acknowledged_message_is_gone(harness: StoreHarness) -> None:
+def test_without_readers_an_acknowledged_message_is_removed(harness: StoreHarness) -> None:
     harness.send("a1", "b1")
     harness.ack(*harness.receive())
     assert harness.bodies() == ["b1"]
 
 
-def test_retention_ends_what_readers_keep(harness: StoreHarness) -> None:
+def test_retention_removes_messages_kept_for_readers(harness: StoreHarness) -> None:
     harness.make("q", retention_s=60)
     harness.readers(slow=0)
     harness.send("a1")
@@ -43,7 +43,7 @@ def test_retention_ends_what_readers_keep(harness: StoreHarness) -> None:
     assert harness.info().depth == 0
 
 
-def test_a_message_that_was_moved_away_and_back_is_read_once(harness: StoreHarness) -> None:
+def test_a_message_moved_away_and_back_is_read_once(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.readers(all=0)
     harness.send("a1", "a2")

@@ -84,7 +84,7 @@ def locked(path: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_read_needs_no_lock(db: Database, path: str, name: str) -> None:
+def test_a_read_succeeds_while_another_connection_holds_the_write_lock(db: Database, path: str, name: str) -> None:
     expected = READS[name](db)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("begin immediate")
@@ -93,7 +93,7 @@ def test_a_read_needs_no_lock(db: Database, path: str, name: str) -> None:
         assert READS[name](db) == expected
 
 
-def test_reads_answer_rightly(db: Database, locked: None) -> None:
+def test_reads_return_correct_results_under_a_write_lock(db: Database, locked: None) -> None:
     found = {name: read(db) for name, read in READS.items()}
     assert found | {"explain": "", "place": ""} == {
         "depth": 5,
@@ -116,7 +116,7 @@ def test_reads_answer_rightly(db: Database, locked: None) -> None:
     }
 
 
-def test_a_task_reads_without_the_lock(db: Database, locked: None) -> None:
+def test_an_async_read_needs_no_write_lock(db: Database, locked: None) -> None:
     async def read() -> int:
         return (await db.queue("q", create=False).depth.aio()).messages
 
@@ -140,12 +140,12 @@ def test_a_task_reads_without_the_lock(db: Database, locked: None) -> None:
     ],
     ids=" ".join,
 )
-def test_commands_that_look_need_no_lock(path: str, locked: None, command: list[str]) -> None:
+def test_read_only_commands_need_no_write_lock(path: str, locked: None, command: list[str]) -> None:
     done = CliRunner().invoke(app, [f"{path}{each}" if each in ("", "#q", "#ledger") else each for each in command])
     assert done.exit_code == 0, done.output
 
 
-def test_a_read_sees_what_its_process_has_sent(db: Database) -> None:
+def test_a_read_sees_earlier_sends_of_its_process(db: Database) -> None:
     queue = db.queue("q", create=False)
     for number in range(6, 9):
         queue.send(number, group=f"new {number}")
@@ -154,7 +154,7 @@ def test_a_read_sees_what_its_process_has_sent(db: Database) -> None:
     assert queue.depth().messages == 8
 
 
-def test_a_read_sees_nothing_of_an_open_transaction(db: Database) -> None:
+def test_a_read_sees_nothing_of_an_uncommitted_transaction(db: Database) -> None:
     queue, seen = db.queue("q", create=False), []
     with db.transaction() as tx:
         queue.send("not yet", tx=tx)
@@ -168,7 +168,7 @@ def test_a_read_sees_nothing_of_an_open_transaction(db: Database) -> None:
     assert queue.depth().messages == 6
 
 
-def test_as_many_threads_as_there_are_read_through_few_connections(db: Database) -> None:
+def test_many_reading_threads_share_few_connections(db: Database) -> None:
     queue = db.queue("q", create=False)
     found: list[int] = []
     threads = [threading.Thread(target=lambda: found.append(queue.depth().messages)) for _ in range(50)]
@@ -180,7 +180,7 @@ def test_as_many_threads_as_there_are_read_through_few_connections(db: Database)
     assert 1 <= len(reads_of(db)._idle) <= limits.READERS
 
 
-def test_the_end_of_a_database_waits_for_reads(path: str) -> None:
+def test_close_waits_for_running_reads(path: str) -> None:
     """The connection that writes is the last to be closed: it empties the log."""
     begun, go_on = threading.Event(), threading.Event()
     db = inturn.open(path)
@@ -212,7 +212,7 @@ def test_the_end_of_a_database_waits_for_reads(path: str) -> None:
         asyncio.run(queue.depth.aio())
 
 
-def test_reads_make_way_for_a_log_that_has_grown(db: Database, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_pause_so_that_a_grown_wal_can_be_reset(db: Database, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One read after the other leaves no moment in which the log can begin anew; it grew by 60 MB in a second."""
     monkeypatch.setattr(limits, "WAL_BYTES", 1_000_000)
     monkeypatch.setattr(limits, "MAKE_WAY_S", DEADLINE_S)
@@ -229,7 +229,7 @@ def test_reads_make_way_for_a_log_that_has_grown(db: Database, path: str, monkey
     assert log.stat().st_size < 2_000_000
 
 
-def test_a_log_that_stays_long_delays_reads_once(db: Database, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wal_that_stays_long_delays_reads_only_once(db: Database, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WAL_BYTES", 1_000_000)
     monkeypatch.setattr(limits, "MAKE_WAY_S", 0.01)
     queue, log = db.queue("q", create=False), Path(f"{path}-wal")
@@ -241,7 +241,9 @@ def test_a_log_that_stays_long_delays_reads_once(db: Database, path: str, monkey
         queue.depth()
 
 
-def test_without_a_connection_for_it_a_read_is_one_of_the_writer(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_uses_the_writer_connection_if_no_read_connection_opens(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As after a process has given up the right to open the file."""
 
     def refuse(_path: str) -> None:
@@ -253,7 +255,9 @@ def test_without_a_connection_for_it_a_read_is_one_of_the_writer(db: Database, m
 
 
 @pytest.mark.parametrize("name", ["shop.db", "file:shop.db"])
-def test_another_working_directory_is_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_changing_the_working_directory_keeps_the_same_database_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)
     with inturn.open(name) as db:
@@ -266,7 +270,7 @@ def test_another_working_directory_is_no_other_file(tmp_path: Path, monkeypatch:
         assert copy.queue("q").depth().messages == 1
 
 
-def test_a_read_that_fails_leaves_nothing_open(db: Database, path: str) -> None:
+def test_a_failed_read_leaves_no_transaction_open(db: Database, path: str) -> None:
     with pytest.raises(NoSuchQueue):
         db.queue("absent", create=False)
     db.queue("q", create=False).send(6)
@@ -275,7 +279,7 @@ def test_a_read_that_fails_leaves_nothing_open(db: Database, path: str) -> None:
     assert not busy
 
 
-def test_a_replaced_file_is_not_read(db: Database, path: str) -> None:
+def test_a_read_of_a_replaced_file_is_refused(db: Database, path: str) -> None:
     queue = db.queue("q", create=False)
     assert queue.depth().messages == 5
     Path(path).rename(f"{path}-away")
@@ -285,7 +289,7 @@ def test_a_replaced_file_is_not_read(db: Database, path: str) -> None:
         queue.depth()
 
 
-def test_a_database_in_memory_is_read_in_its_only_connection() -> None:
+def test_an_in_memory_database_is_read_through_its_only_connection() -> None:
     with inturn.open(":memory:") as db:
         db.queue("q").send("a")
         assert db.queue("q").depth().messages == 1

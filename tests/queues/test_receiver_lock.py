@@ -29,7 +29,7 @@ def lock(**fields: Any) -> ReceiverLock:
     return ReceiverLock(**row | fields)
 
 
-def test_the_earliest_deadline_counts() -> None:
+def test_receiver_lock_keeps_the_earliest_deadline() -> None:
     one = lock()
     for until_ms in (30, 10, 20):
         one.is_due(until_ms)
@@ -37,14 +37,14 @@ def test_the_earliest_deadline_counts() -> None:
 
 
 @pytest.mark.parametrize(("skipped", "ready_from"), [((), 8), ((7,), 7), ((5, 7), 5)])
-def test_a_skipped_group_is_looked_at_again(skipped: tuple[int, ...], ready_from: int) -> None:
+def test_receiver_lock_returns_to_a_skipped_group(skipped: tuple[int, ...], ready_from: int) -> None:
     one = lock()
     for head in (5, 6, 7):
         one.passed((head, 0, head), is_left=head in skipped)
     assert one.ready_from == ready_from
 
 
-def test_the_end_of_the_line_is_behind_all_that_is_listed() -> None:
+def test_receiver_lock_at_the_end_starts_behind_all_listed_groups() -> None:
     one, other = lock(), lock()
     one.see_end()
     other.passed((5, 0, 5), is_left=True)
@@ -52,7 +52,7 @@ def test_the_end_of_the_line_is_behind_all_that_is_listed() -> None:
     assert (one.ready_from, other.ready_from) == (11, 5)
 
 
-def test_what_is_over_goes_before_what_was_given_back_after_its_deadline() -> None:
+def test_receiver_lock_orders_expired_leases_before_later_nacks() -> None:
     touched = [Touch("settled", None), Touch("nacked", None, 9, at_ms=20)]
     over = [Touch("early", None, at_ms=20), Touch("late", None, at_ms=21)]
     one, other = lock(touched=touched), lock(touched=touched)
@@ -63,5 +63,5 @@ def test_what_is_over_goes_before_what_was_given_back_after_its_deadline() -> No
     assert [each.group for each in other.touched] == ["settled", "nacked", "early", "late"]
 
 
-def test_each_part_is_put_into_statements() -> None:
+def test_every_statement_template_is_filled_in() -> None:
     assert not [name for name, sql in statements._SQL.items() if "{" in sql]

@@ -25,7 +25,7 @@ def fail(queue: Queue, *bodies: str) -> None:
     assert queue.receive(len(bodies)) == []
 
 
-def test_what_somebody_looks_at_stays(pair: tuple[Queue, Queue]) -> None:
+def test_redrive_leaves_messages_in_flight(pair: tuple[Queue, Queue]) -> None:
     queue, dead = pair
     fail(queue, "a", "b")
     (looked_at,) = dead.receive()
@@ -36,7 +36,7 @@ def test_what_somebody_looks_at_stays(pair: tuple[Queue, Queue]) -> None:
     assert [each.body for each in queue.peek()] == ["a", "b"]
 
 
-def test_those_that_came_from_nowhere_are_in_nobodys_way(pair: tuple[Queue, Queue]) -> None:
+def test_redrive_limit_ignores_messages_sent_directly_to_the_dead_letter_queue(pair: tuple[Queue, Queue]) -> None:
     queue, dead = pair
     for number in range(3):
         dead.send(f"own {number}")
@@ -46,7 +46,7 @@ def test_those_that_came_from_nowhere_are_in_nobodys_way(pair: tuple[Queue, Queu
     assert dead.depth().messages == 3
 
 
-def test_a_target_that_cannot_be_is_refused(pair: tuple[Queue, Queue]) -> None:
+def test_redrive_refuses_an_invalid_target_or_limit(pair: tuple[Queue, Queue]) -> None:
     _, dead = pair
     with pytest.raises(NoSuchQueue, match="no queue 'x'; existing queues: dead, q"):
         dead.redrive(to="x")

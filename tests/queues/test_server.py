@@ -45,7 +45,7 @@ def cut(db: Database, beside: psycopg.Connection[Any]) -> None:
 # --- connecting ---
 
 
-def test_a_server_that_is_not_there(tmp_path: Any) -> None:
+def test_an_unreachable_server_is_reported_without_the_password(tmp_path: Any) -> None:
     with pytest.raises(StoreError, match="No such file or directory"):
         inturn.open(f"postgresql://user:secret@/shop?host={tmp_path}")
     with pytest.raises(StoreError) as raised:
@@ -53,7 +53,7 @@ def test_a_server_that_is_not_there(tmp_path: Any) -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_nothing_is_made_where_nothing_is_to_be_made(empty_postgres_url: str) -> None:
+def test_open_with_create_false_creates_no_tables(empty_postgres_url: str) -> None:
     with pytest.raises(StoreError, match="the database has no queues; create one first"):
         inturn.open(empty_postgres_url, create=False)
     with psycopg.connect(empty_postgres_url) as beside:
@@ -63,7 +63,7 @@ def test_nothing_is_made_where_nothing_is_to_be_made(empty_postgres_url: str) ->
         assert db.queues() == []
 
 
-def test_those_who_make_it_at_the_same_time_wait_for_each_other(empty_postgres_url: str) -> None:
+def test_concurrent_opens_of_an_empty_schema_wait_for_each_other(empty_postgres_url: str) -> None:
     gate = threading.Barrier(4, timeout=DEADLINE_S)
 
     def make() -> int:
@@ -74,7 +74,7 @@ def test_those_who_make_it_at_the_same_time_wait_for_each_other(empty_postgres_u
     assert together(*[make] * 4) == [0] * 4
 
 
-def test_tables_of_a_newer_version_are_used_as_long_as_they_can_be(
+def test_tables_of_a_newer_format_are_used_unless_readable_from_forbids(
     postgres_url: str, beside: psycopg.Connection[Any]
 ) -> None:
     inturn.open(postgres_url).close()
@@ -86,12 +86,12 @@ def test_tables_of_a_newer_version_are_used_as_long_as_they_can_be(
     assert beside.execute("select value from inturn_meta where name = 'version'").fetchone() == (99,)
 
 
-def test_a_schema_that_is_not_there(postgres_url: str) -> None:
+def test_a_missing_schema_is_reported(postgres_url: str) -> None:
     with pytest.raises(StoreError, match="search_path of the connection names no existing schema"):
         inturn.open(re.sub("search_path%3D.*", "search_path%3Dnowhere", postgres_url))
 
 
-def test_schemas_do_not_see_each_other(postgres_schemas: Any) -> None:
+def test_queues_of_two_postgres_schemas_are_separate(postgres_schemas: Any) -> None:
     with inturn.open(postgres_schemas.new()) as one, inturn.open(postgres_schemas.new()) as other:
         one.queue("q").send("x")
         assert other.queues() == []
@@ -100,9 +100,7 @@ def test_schemas_do_not_see_each_other(postgres_schemas: Any) -> None:
 # --- connections that are lost ---
 
 
-def test_a_connection_that_is_lost_while_nothing_is_done_is_made_again(
-    db: Database, beside: psycopg.Connection[Any]
-) -> None:
+def test_an_idle_lost_connection_is_reopened(db: Database, beside: psycopg.Connection[Any]) -> None:
     queue = db.queue("q")
     queue.send("a")
     cut(db, beside)
@@ -110,7 +108,7 @@ def test_a_connection_that_is_lost_while_nothing_is_done_is_made_again(
     assert [each.body for each in queue.receive(10)] == ["a", "b"]
 
 
-def test_a_transaction_that_is_cut_is_not_kept_and_who_did_it_is_told(
+def test_a_transaction_whose_connection_is_lost_is_rolled_back_and_reported(
     db: Database, beside: psycopg.Connection[Any]
 ) -> None:
     queue = db.queue("q")
@@ -123,7 +121,7 @@ def test_a_transaction_that_is_cut_is_not_kept_and_who_did_it_is_told(
     assert [each.body for each in queue.receive(10)] == ["a"]
 
 
-def test_a_command_whose_connection_is_lost_is_run_again(db: Database, beside: psycopg.Connection[Any]) -> None:
+def test_a_command_whose_connection_is_lost_is_retried(db: Database, beside: psycopg.Connection[Any]) -> None:
     queue, tries = db.queue("q"), [0]
 
     def send(store: Any, now_ms: int) -> None:
@@ -137,7 +135,7 @@ def test_a_command_whose_connection_is_lost_is_run_again(db: Database, beside: p
     assert queue.depth().messages == 1
 
 
-def test_of_a_commit_that_is_cut_the_server_is_asked(
+def test_a_commit_with_a_lost_connection_is_checked_on_the_server(
     db: Database, beside: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = db.queue("q")
@@ -154,7 +152,7 @@ def test_of_a_commit_that_is_cut_the_server_is_asked(
     assert [each.body for each in queue.peek()] == ["a", "b"]
 
 
-def test_of_a_transaction_of_a_caller_too(
+def test_a_caller_transaction_commit_with_a_lost_connection_is_checked_on_the_server(
     db: Database, beside: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = db.queue("q")
@@ -168,7 +166,9 @@ def test_of_a_transaction_of_a_caller_too(
 
 
 @pytest.mark.parametrize("changed", [{"timeline": ""}, {"timeline": "of another"}, {"processes": {"1@before"}}])
-def test_another_server_is_not_asked_of_a_commit(db: Database, monkeypatch: pytest.MonkeyPatch, changed: Any) -> None:
+def test_a_lost_commit_is_reported_as_unknown_after_a_change_of_server(
+    db: Database, monkeypatch: pytest.MonkeyPatch, changed: Any
+) -> None:
     """It numbers its transactions by itself, as one does that was promoted before it had all of the log, or crashed."""
     queue = db.queue("q")
     monkeypatch.setattr(db.store, "_run", db.store._run._replace(**changed))  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def test_another_server_is_not_asked_of_a_commit(db: Database, monkeypatch: pyte
     assert queue.depth().messages == 1
 
 
-def test_who_hangs_with_a_lock_does_not_hold_up_others_for_ever(
+def test_a_hanging_transaction_is_ended_by_the_server_and_others_continue(
     db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(inturn.store.postgres.connection._SETTINGS, "idle_in_transaction_session_timeout", "300ms")
@@ -195,7 +195,7 @@ def test_who_hangs_with_a_lock_does_not_hold_up_others_for_ever(
     assert [each.body for each in queue.receive(10)] == ["a", "b"]
 
 
-def test_transactions_that_lock_each_other_out_are_run_again(postgres_url: str) -> None:
+def test_deadlocked_transactions_are_retried(postgres_url: str) -> None:
     """One sends into two queues in one order, the other in the other, each waiting for the other's lock."""
     gate = threading.Barrier(2, timeout=DEADLINE_S)
     with inturn.open(postgres_url) as one, inturn.open(postgres_url) as other:
@@ -219,7 +219,7 @@ def test_transactions_that_lock_each_other_out_are_run_again(postgres_url: str) 
         assert [one.queue(name).depth().messages for name in "ab"] == [2, 2]
 
 
-def test_a_statement_that_fails_spoils_no_later_one(db: Database) -> None:
+def test_a_failed_statement_does_not_break_later_statements(db: Database) -> None:
     """What the server passes over behind it, in one journey, it has not prepared either."""
     queue = db.queue("q", QueueSettings(visibility_timeout_s=0))
     with db.transaction() as tx:
@@ -237,7 +237,7 @@ def test_a_statement_that_fails_spoils_no_later_one(db: Database) -> None:
     assert len(queue.receive(10)) == 6
 
 
-def test_a_dead_letter_queue_that_somebody_is_sending_to_stops_nobody(db: Database, postgres_url: str) -> None:
+def test_a_locked_dead_letter_queue_blocks_no_receiver(db: Database, postgres_url: str) -> None:
     dead = db.queue("dead")
     queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=1, visibility_timeout_s=60))
     queue.send_many([draft(body, group=body[0]) for body in ("a1", "a2", "b1")])
@@ -252,7 +252,7 @@ def test_a_dead_letter_queue_that_somebody_is_sending_to_stops_nobody(db: Databa
     assert [each.body for each in dead.receive(10)] == ["x", "a1"]
 
 
-def test_a_wait_for_a_lock_takes_no_processor(db: Database, postgres_url: str) -> None:
+def test_waiting_for_a_lock_uses_no_processor_time(db: Database, postgres_url: str) -> None:
     queue = db.queue("q")
     with psycopg.connect(postgres_url) as connection:
         queue.send("first", tx=connection)
@@ -269,7 +269,7 @@ def test_a_wait_for_a_lock_takes_no_processor(db: Database, postgres_url: str) -
 
 
 @pytest.mark.parametrize("group", [None, "a"])
-def test_who_waits_is_told_at_once_what_others_have_sent(
+def test_a_waiting_receive_is_notified_of_sends_by_another_process(
     db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch, group: str | None
 ) -> None:
     """It does not ask by itself before its wait is over; neither when it is told, nor when a lease is given back."""
@@ -290,7 +290,7 @@ def test_who_waits_is_told_at_once_what_others_have_sent(
             message.ack()
 
 
-def test_who_listens_goes_on_when_its_connection_was_lost(
+def test_a_waiting_receive_survives_the_loss_of_its_listen_connection(
     db: Database, postgres_url: str, beside: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_limits, "LISTEN_POLL_S", 1000)
@@ -306,7 +306,7 @@ def test_who_listens_goes_on_when_its_connection_was_lost(
         assert [each.body for each in waiting.result()] == ["x"]
 
 
-def test_who_waits_for_a_slow_transaction_holds_up_nobody_else(db: Database, postgres_url: str) -> None:
+def test_waiting_for_a_slow_transaction_blocks_no_other_group(db: Database, postgres_url: str) -> None:
     """In one process, with one connection for all that it does."""
     queue, other = db.queue("q"), db.queue("other")
     queue.send("there", group="b")
@@ -324,7 +324,7 @@ def test_who_waits_for_a_slow_transaction_holds_up_nobody_else(db: Database, pos
     assert queue.peek()[1].body == "slow"
 
 
-def test_who_waited_for_a_slow_transaction_is_before_those_who_came_later(db: Database, postgres_url: str) -> None:
+def test_sends_that_waited_for_a_slow_transaction_keep_their_order(db: Database, postgres_url: str) -> None:
     queue = db.queue("q")
 
     async def send() -> list[int]:
@@ -340,7 +340,7 @@ def test_who_waited_for_a_slow_transaction_is_before_those_who_came_later(db: Da
     assert numbers == sorted(numbers)
 
 
-def test_who_waits_too_long_for_a_lock_is_told(postgres_url: str) -> None:
+def test_waiting_longer_than_busy_s_for_a_lock_is_reported(postgres_url: str) -> None:
     with inturn.open(postgres_url, busy_s=0.3) as db:
         queue = db.queue("q")
         with psycopg.connect(postgres_url) as connection:
@@ -354,14 +354,14 @@ def test_who_waits_too_long_for_a_lock_is_told(postgres_url: str) -> None:
 # --- what it keeps ---
 
 
-def test_the_servers_clock_decides(db: Database, beside: psycopg.Connection[Any]) -> None:
+def test_the_clock_of_the_server_is_used_unless_a_clock_is_given(db: Database, beside: psycopg.Connection[Any]) -> None:
     ((server_s,),) = beside.execute("select extract(epoch from clock_timestamp())").fetchall()
     assert abs(db.writer.clock() / 1000 - float(server_s)) < 5
     with inturn.open(db.store._url, clock=lambda: wall_clock_ms() + 86_400_000) as tomorrow:  # type: ignore[attr-defined]
         assert tomorrow.writer.clock() / 1000 > float(server_s) + 80_000
 
 
-def test_what_no_text_can_hold_is_told(db: Database) -> None:
+def test_a_nul_in_names_is_refused_and_in_bodies_stored(db: Database) -> None:
     queue = db.queue("q", QueueSettings(content_dedup=True))
     for words, values in (("group", {"group": "a\0"}), ("dedup_id", {"dedup_id": "\0"})):
         with pytest.raises(InputError, match=f"{words} is .*, with a NUL"):
@@ -375,7 +375,7 @@ def test_what_no_text_can_hold_is_told(db: Database) -> None:
 
 
 @pytest.mark.parametrize(("durable", "expected"), [(True, "on"), (False, "off")])
-def test_durable_is_what_the_server_calls_synchronous_commit(
+def test_durable_sets_synchronous_commit(
     postgres_url: str, beside: psycopg.Connection[Any], durable: bool, expected: str
 ) -> None:
     usual = beside.execute("show synchronous_commit").fetchone()
@@ -383,7 +383,7 @@ def test_durable_is_what_the_server_calls_synchronous_commit(
         assert tx.execute("show synchronous_commit").fetchone() == (usual if durable else ("off",))
 
 
-def test_your_own_statements_are_planned_as_usual(db: Database) -> None:
+def test_user_statements_run_with_default_planner_settings(db: Database) -> None:
     with db.transaction() as tx:
         assert tx.execute("show enable_seqscan").fetchone() == ("on",)
         assert tx.execute("show plan_cache_mode").fetchone() == ("auto",)

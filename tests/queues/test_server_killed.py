@@ -87,7 +87,7 @@ class Work:
 
 
 @pytest.mark.parametrize("harm", [crash, fail_disk])
-def test_what_was_answered_is_there_when_the_server_is(server: Any, harm: Callable[[Any], None]) -> None:
+def test_messages_answered_before_a_server_crash_are_kept(server: Any, harm: Callable[[Any], None]) -> None:
     with Work(server.get_uri()) as work:
         for _ in range(3):
             work.go_on(20)
@@ -98,7 +98,7 @@ def test_what_was_answered_is_there_when_the_server_is(server: Any, harm: Callab
     assert len(set(work.sent) - set(work.done)) <= 3, "lost: only an acknowledgement may be without its answer"
 
 
-def test_a_transaction_number_that_is_given_again_after_a_crash_proves_nothing(
+def test_a_transaction_id_reused_after_a_crash_does_not_prove_a_commit(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what was not on the disk yet, the server does not know the number either, and gives it to another."""

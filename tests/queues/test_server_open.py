@@ -68,9 +68,7 @@ def read(db: Database, url: str) -> int:
 
 @pytest.mark.parametrize("groups", [1, 50])
 @pytest.mark.parametrize("writes", [False, True])
-def test_a_message_costs_the_same_however_many_dead_rows_there_are(
-    postgres_url: str, writes: bool, groups: int
-) -> None:
+def test_the_cost_of_a_message_does_not_grow_with_dead_rows(postgres_url: str, writes: bool, groups: int) -> None:
     ticks = itertools.count(10**12, 10)
     with inturn.open(postgres_url, clock=lambda: next(ticks)) as db, held(postgres_url, writes=writes):
         queue = db.queue("q", QueueSettings(visibility_timeout_s=0.2))  # so that deadlines pass meanwhile
@@ -84,7 +82,7 @@ def test_a_message_costs_the_same_however_many_dead_rows_there_are(
     assert spent[-1] < 2 * spent[0] + 10, spent
 
 
-def test_what_was_forgotten_is_not_looked_through_again(postgres_url: str) -> None:
+def test_expired_dedup_ids_are_not_scanned_again(postgres_url: str) -> None:
     now = 10**12
     with inturn.open(postgres_url, clock=lambda: now) as db, held(postgres_url, writes=False):
         queue = db.queue("q", QueueSettings(dedup_window_s=60))
@@ -113,9 +111,7 @@ def fail(queue: Queue, messages: int, failing: int) -> None:
 
 
 @pytest.mark.parametrize("failing", [1, 5])
-def test_nor_do_groups_that_are_given_back_again_and_again_make_the_line_longer(
-    postgres_url: str, failing: int
-) -> None:
+def test_repeated_nacks_do_not_grow_the_ready_queue_scan(postgres_url: str, failing: int) -> None:
     """Their places in the line are not gone through again; the versions of their one message are, which it has."""
     ticks = itertools.count(10**12, 10)
     with inturn.open(postgres_url, clock=lambda: next(ticks)) as db, held(postgres_url, writes=True):
@@ -130,7 +126,7 @@ def test_nor_do_groups_that_are_given_back_again_and_again_make_the_line_longer(
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_who_waits_behind_a_group_that_was_given_back_does_not_make_it_dearer(postgres_url: str, grouped: bool) -> None:
+def test_messages_waiting_behind_a_nacked_group_do_not_raise_its_cost(postgres_url: str, grouped: bool) -> None:
     """Those have a place in the line too: the next messages of groups of which the first were acknowledged later."""
     with inturn.open(postgres_url, clock=lambda: 10**12) as db, held(postgres_url, writes=False):
         queue = db.queue("q")
@@ -152,7 +148,7 @@ def test_who_waits_behind_a_group_that_was_given_back_does_not_make_it_dearer(po
 
 
 @pytest.mark.parametrize("given_back", [False, True])
-def test_what_was_taken_out_of_the_line_elsewhere_is_before_its_bounds(postgres_url: str, given_back: bool) -> None:
+def test_places_removed_by_receive_with_group_lie_before_the_scan_start(postgres_url: str, given_back: bool) -> None:
     """Groups were received by their names: their places are dead, and those of nobody who is received next."""
     with inturn.open(postgres_url, clock=lambda: 10**12) as db, held(postgres_url, writes=False):
         queue = db.queue("q")
@@ -191,7 +187,7 @@ def plans(url: str) -> dict[str, list[str]]:
     return found
 
 
-def test_no_plan_becomes_another_with_what_the_tables_hold(empty_postgres_url: str) -> None:
+def test_query_plans_do_not_change_with_the_table_contents(empty_postgres_url: str) -> None:
     """Nothing there; a row or two, beside dead ones that nobody may remove; and very many."""
     url = empty_postgres_url
     with inturn.open(url, durable=False) as db, psycopg.connect(url, autocommit=True) as other:

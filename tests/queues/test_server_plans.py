@@ -73,7 +73,7 @@ def empty(url: str, left: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "left"), [(0, 0), (5_000, 0), (5_000, 1), (5_000, 2), (20_000, 20_000)])
-def test_no_statement_looks_through_a_table(empty_postgres_url: str, rows: int, left: int) -> None:
+def test_no_statement_scans_a_postgres_table(empty_postgres_url: str, rows: int, left: int) -> None:
     """A plan may be made when the tables are empty, or have dead rows only, and used when they are full."""
     inturn.open(empty_postgres_url, durable=False).close()
     if rows:

@@ -72,14 +72,16 @@ def queue_of(db: Database) -> Any:
     return db.queue("q", create=False)
 
 
-def test_all_readers_see_the_same_order_and_no_message_comes_in_behind_them(postgres_url: str) -> None:
+def test_concurrent_readers_see_one_gapless_order(postgres_url: str) -> None:
     seen, there = orders_seen(postgres_url)
     assert seen == [there] * 3
     assert there == list(range(there[0], there[0] + len(there))), "there are gaps"
     assert len(there) == 6 * 12 + 1
 
 
-def test_numbers_of_a_sequence_would_come_in_behind_readers(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_numbering_lock_readers_would_miss_messages(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The test above is one that can fail: without the lock on the queue's numbering readers miss messages."""
     connection, _ = connect(postgres_url)
     with connection:
@@ -165,7 +167,7 @@ class Workshop:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_several_processes_work_off_groups_in_their_order(
+def test_concurrent_processes_deliver_each_group_in_order(
     databases: list[Database], postgres_url: str, seed: int, soak_seed: int
 ) -> None:
     """Some acknowledge in slow transactions of their own, some give back, some let leases end, all the while sending.
@@ -187,7 +189,7 @@ def test_several_processes_work_off_groups_in_their_order(
             assert [number for name, sender, number in done if (name, sender) == (group, at)] == expected
 
 
-def test_the_last_acknowledgement_and_the_next_send_race_and_the_group_goes_on(
+def test_a_send_racing_the_last_acknowledgement_does_not_stall_the_group(
     databases: list[Database], postgres_url: str
 ) -> None:
     """Whichever is committed first, and whoever looks for messages meanwhile."""
@@ -249,7 +251,7 @@ def test_the_last_acknowledgement_and_the_next_send_race_and_the_group_goes_on(
 # --- leases ---
 
 
-def test_a_paused_holder_cannot_acknowledge(databases: list[Database]) -> None:
+def test_a_paused_receiver_with_an_expired_lease_cannot_acknowledge(databases: list[Database]) -> None:
     here, there = databases[0].queue("q"), databases[1].queue("q")
     here.send("a", group="a")
     (paused,) = here.receive(visibility_timeout_s=0.1)
@@ -264,7 +266,7 @@ def test_a_paused_holder_cannot_acknowledge(databases: list[Database]) -> None:
 
 @pytest.mark.parametrize("address", ["postgres"], indirect=True)
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_lease_that_ends_while_it_is_acknowledged_keeps_its_group_closed(
+def test_a_lease_expiring_during_an_uncommitted_ack_keeps_its_group_blocked(
     clocks: SkewedClocks, postgres_url: str, is_kept: bool
 ) -> None:
     here, there = clocks.queue(), clocks.queue()

@@ -9,12 +9,12 @@ TEXTS = st.text(st.sampled_from("\0\1\2a"), max_size=6)
 
 
 @given(one=TEXTS, other=TEXTS)
-def test_written_and_read(one: str, other: str) -> None:
+def test_encoded_texts_decode_equal_and_sort_alike_without_nul(one: str, other: str) -> None:
     assert "\0" not in written(one)
     assert read(written(one)) == one
     assert (written(one) < written(other)) == (one < other)
 
 
-def test_what_everybody_writes_is_left_as_it_is() -> None:
+def test_ordinary_texts_are_stored_unchanged() -> None:
     for text in ("", "acct-1", "é\\x00\x02"):
         assert written(text) is text

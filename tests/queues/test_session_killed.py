@@ -11,9 +11,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 KILLS = 20
 
 
-def test_sessions_that_are_killed_at_every_point_apply_each_message_once_in_its_order(
-    tmp_path: Path, soak_seed: int, soak_times: int
-) -> None:
+def test_killed_sessions_apply_each_message_once_in_order(tmp_path: Path, soak_seed: int, soak_times: int) -> None:
     """More lives by hand: (cd tests; python -m queues.programs.lock_holder DIRECTORY 1000 SEED)."""
     kills = soak_times * KILLS
     history = history_of("queues.programs.lock_holder", tmp_path, kills, soak_seed)

@@ -31,7 +31,7 @@ def locked(harness: StoreHarness, group: str | None = None, s: float = 10) -> Se
 # --- the lock ---
 
 
-def test_a_session_has_the_oldest_free_group_and_nobody_else_is_given_any_of_it(harness: StoreHarness) -> None:
+def test_a_session_locks_the_oldest_free_group_against_receivers(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "a2", "b2", "c1")
     lock = locked(harness)
     assert lock.group == "a"
@@ -40,14 +40,14 @@ def test_a_session_has_the_oldest_free_group_and_nobody_else_is_given_any_of_it(
     assert bodies(harness.within(lock, 10)) == ["a1", "a2"]
 
 
-def test_a_group_is_one_sessions_alone(harness: StoreHarness) -> None:
+def test_a_group_is_locked_by_one_session_at_a_time(harness: StoreHarness) -> None:
     harness.send("a1", "b1")
     assert [locked(harness).group, locked(harness).group] == ["a", "b"]
     assert harness.lock().verdict is HELD
     assert harness.lock("a").verdict is HELD
 
 
-def test_a_session_can_have_a_group_without_messages_and_is_given_what_comes(harness: StoreHarness) -> None:
+def test_a_session_can_lock_a_group_without_messages(harness: StoreHarness) -> None:
     lock = locked(harness, "a")
     assert harness.lock().verdict is HELD, "no group has messages"
     harness.send("a1")
@@ -56,7 +56,7 @@ def test_a_session_can_have_a_group_without_messages_and_is_given_what_comes(har
     assert bodies(harness.within(lock)) == ["a1"]
 
 
-def test_a_session_goes_on_behind_what_it_has(harness: StoreHarness) -> None:
+def test_a_session_receives_messages_after_those_it_holds(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "a3", "a4")
     lock = locked(harness)
     first, second = harness.within(lock, 2)
@@ -67,7 +67,7 @@ def test_a_session_goes_on_behind_what_it_has(harness: StoreHarness) -> None:
     assert harness.within(lock) == []
 
 
-def test_what_is_delayed_is_in_the_way_of_a_session_too(harness: StoreHarness) -> None:
+def test_a_delayed_message_blocks_a_session_too(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "a3")
     lock = locked(harness)
     first, _ = harness.within(lock, 2)
@@ -77,7 +77,7 @@ def test_what_is_delayed_is_in_the_way_of_a_session_too(harness: StoreHarness) -
     assert bodies(harness.within(lock, 5)) == ["a1", "a3"]
 
 
-def test_messages_are_leased_as_long_as_the_lock_and_under_its_token(harness: StoreHarness) -> None:
+def test_session_messages_have_the_deadline_and_token_of_the_lock(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     lock = locked(harness, s=10)
     harness.wait(4)
@@ -88,7 +88,7 @@ def test_messages_are_leased_as_long_as_the_lock_and_under_its_token(harness: St
     assert harness.ack(first) == [DONE]
 
 
-def test_to_extend_a_message_of_a_session_is_to_renew_it(harness: StoreHarness) -> None:
+def test_extending_a_session_message_renews_the_lock(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     lock = locked(harness, s=10)
     got = harness.within(lock, 2)
@@ -98,7 +98,7 @@ def test_to_extend_a_message_of_a_session_is_to_renew_it(harness: StoreHarness) 
     assert harness.ack(*got) == [DONE, DONE]
 
 
-def test_to_extend_a_message_by_nothing_is_to_let_go_of_all(harness: StoreHarness) -> None:
+def test_extending_a_session_message_by_zero_releases_the_lock(harness: StoreHarness) -> None:
     """In one set with others, each of which sees what the one before has done."""
     harness.send("a1", "a2")
     lock = locked(harness)
@@ -113,7 +113,7 @@ def test_to_extend_a_message_by_nothing_is_to_let_go_of_all(harness: StoreHarnes
     assert harness.take(10) == ["a1", "a2"]
 
 
-def test_a_lock_that_is_over_gives_back_everything_and_changes_nothing_any_more(harness: StoreHarness) -> None:
+def test_an_expired_lock_releases_its_messages_and_refuses_every_verb(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "a3")
     lock = locked(harness, s=10)
     harness.hold(lock, SessionVerb.SET_STATE, state=b"before")
@@ -139,7 +139,7 @@ def test_a_lock_that_is_over_gives_back_everything_and_changes_nothing_any_more(
     assert harness.ack(*got) == [EXPIRED, EXPIRED], "somebody else has them"
 
 
-def test_a_lock_that_is_over_lets_ordinary_receivers_in(harness: StoreHarness) -> None:
+def test_an_expired_lock_lets_ordinary_receivers_receive_the_group(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     harness.within(locked(harness, s=10), 1)
     assert harness.take() == []
@@ -148,7 +148,7 @@ def test_a_lock_that_is_over_lets_ordinary_receivers_in(harness: StoreHarness) -
     assert [(each.entry.body, each.attempts) for each in got] == [("a1", 2), ("a2", 1)]
 
 
-def test_a_session_that_is_closed_gives_back_what_it_has(harness: StoreHarness) -> None:
+def test_closing_a_session_returns_unsettled_messages(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "a3")
     lock = locked(harness)
     first, *_ = harness.within(lock, 2)
@@ -158,7 +158,7 @@ def test_a_session_that_is_closed_gives_back_what_it_has(harness: StoreHarness) 
     assert harness.take(5) == ["a2", "a3"]
 
 
-def test_messages_behind_the_head_have_used_up_no_attempt(harness: StoreHarness) -> None:
+def test_session_messages_behind_the_first_use_no_attempt(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     for attempt in (1, 2, 3):
         lock = locked(harness)
@@ -166,7 +166,7 @@ def test_messages_behind_the_head_have_used_up_no_attempt(harness: StoreHarness)
         harness.hold(lock, SessionVerb.CLOSE)
 
 
-def test_a_group_of_which_somebody_has_a_message_cannot_be_locked(harness: StoreHarness) -> None:
+def test_a_group_with_a_message_in_flight_cannot_be_locked(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "a3")
     first, second = harness.receive(2)
     assert harness.lock("a").verdict is harness.lock().verdict is HELD
@@ -178,7 +178,7 @@ def test_a_group_of_which_somebody_has_a_message_cannot_be_locked(harness: Store
     assert locked(harness).group == "a"
 
 
-def test_the_next_free_group_is_looked_for_behind_those_that_are_not(harness: StoreHarness) -> None:
+def test_a_session_skips_groups_that_are_not_free(harness: StoreHarness) -> None:
     names = [chr(97 + at) for at in range(20)]
     harness.send(*(f"{name}{at}" for name in names for at in (1, 2)))
     for name in names[:-1]:
@@ -191,7 +191,7 @@ def test_the_next_free_group_is_looked_for_behind_those_that_are_not(harness: St
     assert harness.lock().verdict is HELD
 
 
-def test_a_message_without_a_group_is_no_sessions(harness: StoreHarness) -> None:
+def test_a_session_gets_no_ungrouped_messages(harness: StoreHarness) -> None:
     harness.send("x", "y", group=None)
     assert harness.lock().verdict is HELD
     harness.send("a1")
@@ -199,7 +199,7 @@ def test_a_message_without_a_group_is_no_sessions(harness: StoreHarness) -> None
     assert harness.take(5) == ["x", "y"]
 
 
-def test_a_group_whose_head_is_delayed_is_not_the_next_but_can_be_named(harness: StoreHarness) -> None:
+def test_a_group_with_a_delayed_first_message_is_locked_only_by_name(harness: StoreHarness) -> None:
     harness.send("a1", delay_ms=5_000)
     assert harness.lock().verdict is HELD
     assert harness.info().due_ms == harness.now + 5_000
@@ -209,7 +209,7 @@ def test_a_group_whose_head_is_delayed_is_not_the_next_but_can_be_named(harness:
     assert bodies(harness.within(lock)) == ["a1"]
 
 
-def test_the_state_stays_until_it_is_set_to_nothing(harness: StoreHarness) -> None:
+def test_session_state_is_kept_until_set_to_none(harness: StoreHarness) -> None:
     harness.send("a1")
     for before, after in ((None, b"one"), (b"one", b""), (b"", None), (None, b"two")):
         lock = locked(harness, "a")
@@ -221,7 +221,7 @@ def test_the_state_stays_until_it_is_set_to_nothing(harness: StoreHarness) -> No
     assert harness.hold(locked(harness, "a"), SessionVerb.GET_STATE).state == b"two"
 
 
-def test_what_fails_in_sessions_too_often_goes_to_the_dead_letter_queue(harness: StoreHarness) -> None:
+def test_a_message_failing_in_sessions_max_receives_times_becomes_a_dead_letter(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.make("q", dead_letter="dead", max_receives=2)
     harness.send("a1", "a2")
@@ -232,7 +232,7 @@ def test_what_fails_in_sessions_too_often_goes_to_the_dead_letter_queue(harness:
     assert harness.bodies(queue="dead") == ["a1"]
 
 
-def test_a_message_that_comes_back_to_a_locked_group_is_the_sessions(harness: StoreHarness) -> None:
+def test_a_message_moved_back_to_a_locked_group_goes_to_the_session(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.send("a1", "a2", "a3")
     harness.move("dead", *harness.read(limit=1))
@@ -244,7 +244,7 @@ def test_a_message_that_comes_back_to_a_locked_group_is_the_sessions(harness: St
     assert harness.ack(first) == [DONE]
 
 
-def test_a_clock_that_is_set_back_shortens_no_lock(harness: StoreHarness) -> None:
+def test_a_clock_set_back_does_not_shorten_a_lock(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     lock = locked(harness, s=10)
     (first,) = harness.within(lock)
@@ -257,14 +257,14 @@ def test_a_clock_that_is_set_back_shortens_no_lock(harness: StoreHarness) -> Non
     assert harness.take() == ["a2"]
 
 
-def test_an_unanswered_wait_knows_when_a_lock_is_over(harness: StoreHarness) -> None:
+def test_due_ms_includes_the_end_of_a_lock(harness: StoreHarness) -> None:
     harness.send("a1")
     locked(harness, s=7)
     harness.receive()
     assert harness.info().due_ms == harness.now + 7_000
 
 
-def test_the_groups_say_who_is_locked_and_who_is_parked(harness: StoreHarness) -> None:
+def test_groups_shows_locked_and_parked_groups(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "c1")
     lock = locked(harness, "a", s=10)
     harness.ask("b", SessionVerb.PARK, note="bad data")
@@ -282,7 +282,7 @@ def test_the_groups_say_who_is_locked_and_who_is_parked(harness: StoreHarness) -
 # --- parked ---
 
 
-def test_a_parked_group_keeps_its_order_and_new_messages_come_behind(harness: StoreHarness) -> None:
+def test_a_parked_group_keeps_its_message_order(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "a3", "b1")
     lock = locked(harness)
     first, *_ = harness.within(lock, 2)
@@ -303,7 +303,7 @@ def test_a_parked_group_keeps_its_order_and_new_messages_come_behind(harness: St
     assert harness.take(10, group="a") == ["a2", "a3", "a4"]
 
 
-def test_a_group_can_be_parked_by_nobodys_session_if_nobody_has_it(harness: StoreHarness) -> None:
+def test_park_without_a_session_needs_a_free_group(harness: StoreHarness) -> None:
     harness.send("a1", "b1")
     lock, (b1,) = locked(harness, "a"), harness.receive()
     assert (
@@ -329,7 +329,7 @@ def test_a_group_can_be_parked_by_nobodys_session_if_nobody_has_it(harness: Stor
     assert harness.depth().parked == 2
 
 
-def test_a_group_is_resumed_as_it_was_parked_at_a_time_or_not_at_all(harness: StoreHarness) -> None:
+def test_resume_with_a_parking_time_applies_only_to_that_parking(harness: StoreHarness) -> None:
     harness.ask("a", SessionVerb.PARK, note="x")
     parked_s = harness.now / 1000
     harness.wait(1)
@@ -341,7 +341,7 @@ def test_a_group_is_resumed_as_it_was_parked_at_a_time_or_not_at_all(harness: St
     assert harness.parked() == []
 
 
-def test_a_park_outlives_a_purge_and_not_its_queue(harness: StoreHarness) -> None:
+def test_a_parked_group_stays_parked_after_purge_but_not_after_queue_deletion(harness: StoreHarness) -> None:
     harness.send("a1")
     harness.ask("a", SessionVerb.PARK, note="x")
     harness.purge()
@@ -354,7 +354,7 @@ def test_a_park_outlives_a_purge_and_not_its_queue(harness: StoreHarness) -> Non
     assert harness.parked() == []
 
 
-def test_what_is_parked_goes_to_no_dead_letter_queue_but_is_kept_no_longer_than_the_rest(harness: StoreHarness) -> None:
+def test_a_parked_group_makes_no_dead_letters_but_retention_applies(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.make("q", dead_letter="dead", max_receives=1, retention_s=100)
     harness.send("a1", "a2")
@@ -371,7 +371,7 @@ def test_what_is_parked_goes_to_no_dead_letter_queue_but_is_kept_no_longer_than_
     assert harness.take() == ["a3"]
 
 
-def test_an_operator_can_move_messages_out_of_a_parked_group(harness: StoreHarness) -> None:
+def test_messages_can_be_moved_out_of_a_parked_group(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.send("a1", "a2")
     harness.ask("a", SessionVerb.PARK, note="x")
@@ -384,7 +384,7 @@ def test_an_operator_can_move_messages_out_of_a_parked_group(harness: StoreHarne
 # --- deferred ---
 
 
-def test_what_is_deferred_is_out_of_the_way_and_comes_by_its_number(harness: StoreHarness) -> None:
+def test_a_deferred_message_is_skipped_and_fetched_by_number(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     (first,) = harness.receive()
     number = first.entry.sequence_number
@@ -400,7 +400,7 @@ def test_what_is_deferred_is_out_of_the_way_and_comes_by_its_number(harness: Sto
     assert harness.depth().messages == 0
 
 
-def test_what_is_deferred_counts_and_is_seen_and_is_not_in_line(harness: StoreHarness) -> None:
+def test_a_deferred_message_counts_in_depth_and_peek_but_is_not_ready(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "b1")
     harness.defer(*harness.receive())
     assert harness.depth()[:3] == (3, 0, 0)
@@ -415,7 +415,7 @@ def test_what_is_deferred_counts_and_is_seen_and_is_not_in_line(harness: StoreHa
     assert harness.bodies(group="a", after=second.sequence_number) == []
 
 
-def test_what_is_fetched_and_not_settled_is_deferred_again(harness: StoreHarness) -> None:
+def test_a_fetched_unsettled_message_is_deferred_again(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     (first,) = harness.receive()
     number = first.entry.sequence_number
@@ -438,7 +438,7 @@ def test_what_is_fetched_and_not_settled_is_deferred_again(harness: StoreHarness
     assert harness.bodies(deferred=True) == ["a1"]
 
 
-def test_to_defer_uses_up_no_attempt_and_to_fail_does(harness: StoreHarness) -> None:
+def test_defer_uses_no_attempt_and_nack_after_fetch_does(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.make("q", dead_letter="dead", max_receives=1)
     harness.send("a1")
@@ -451,7 +451,7 @@ def test_to_defer_uses_up_no_attempt_and_to_fail_does(harness: StoreHarness) -> 
     assert harness.depth().messages == 0
 
 
-def test_only_what_is_deferred_is_fetched(harness: StoreHarness) -> None:
+def test_fetch_returns_only_deferred_messages_of_the_queue(harness: StoreHarness) -> None:
     harness.make("other")
     harness.send("a1")
     elsewhere = harness.send("b1", queue="other")
@@ -462,7 +462,7 @@ def test_only_what_is_deferred_is_fetched(harness: StoreHarness) -> None:
     assert len(harness.fetch(elsewhere[0].sequence_number, queue="other")) == 1
 
 
-def test_a_deferred_message_without_a_group(harness: StoreHarness) -> None:
+def test_an_ungrouped_message_can_be_deferred_and_fetched(harness: StoreHarness) -> None:
     harness.send("x", "y", group=None)
     (first,) = harness.receive()
     harness.defer(first)
@@ -473,7 +473,7 @@ def test_a_deferred_message_without_a_group(harness: StoreHarness) -> None:
     assert harness.ack(again) == [DONE]
 
 
-def test_a_session_defers_and_fetches_in_its_group_only(harness: StoreHarness) -> None:
+def test_a_session_defers_and_fetches_only_in_its_group(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "b1")
     a = locked(harness, "a")
     (first,) = harness.within(a)
@@ -490,7 +490,7 @@ def test_a_session_defers_and_fetches_in_its_group_only(harness: StoreHarness) -
     assert harness.ack(again) == [DONE], "it was renewed with the rest"
 
 
-def test_what_a_session_fetched_is_deferred_again_when_it_ends(harness: StoreHarness) -> None:
+def test_a_message_fetched_by_a_session_is_deferred_again_when_the_session_ends(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     lock = locked(harness)
     (first,) = harness.within(lock)
@@ -504,7 +504,7 @@ def test_what_a_session_fetched_is_deferred_again_when_it_ends(harness: StoreHar
     assert harness.lock("a").verdict is HELD, "somebody has a message of it"
 
 
-def test_what_is_deferred_in_a_parked_group_is_not_fetched(harness: StoreHarness) -> None:
+def test_fetch_skips_deferred_messages_of_a_parked_group(harness: StoreHarness) -> None:
     harness.send("a1")
     (first,) = harness.receive()
     harness.defer(first)
@@ -514,7 +514,7 @@ def test_what_is_deferred_in_a_parked_group_is_not_fetched(harness: StoreHarness
     assert len(harness.fetch(first.entry.sequence_number)) == 1
 
 
-def test_what_is_deferred_is_moved_and_retired_and_purged_as_the_rest_is(harness: StoreHarness) -> None:
+def test_move_retention_and_purge_apply_to_deferred_messages(harness: StoreHarness) -> None:
     harness.make("dead")
     harness.make("q", retention_s=100)
     harness.send("a1", "a2", "a3")
@@ -534,7 +534,7 @@ def test_what_is_deferred_is_moved_and_retired_and_purged_as_the_rest_is(harness
     assert harness.depth()[::4] == (0, 0)
 
 
-def test_readers_read_what_is_deferred_and_it_is_kept_for_them(harness: StoreHarness) -> None:
+def test_readers_read_deferred_messages_and_keep_them(harness: StoreHarness) -> None:
     harness.readers(r=0)
     harness.send("a1")
     (first,) = harness.receive()
@@ -552,7 +552,7 @@ def test_readers_read_what_is_deferred_and_it_is_kept_for_them(harness: StoreHar
 # --- cancelled ---
 
 
-def test_what_is_scheduled_is_cancelled_until_its_time_comes(harness: StoreHarness) -> None:
+def test_cancel_removes_a_scheduled_message_before_its_time(harness: StoreHarness) -> None:
     (first,) = harness.send("a1", delay_ms=5_000)
     harness.send("a2")
     assert harness.take() == [], "it is in its group's way"
@@ -567,7 +567,7 @@ def test_what_is_scheduled_is_cancelled_until_its_time_comes(harness: StoreHarne
     assert harness.cancel(third.sequence_number) == [HELD]
 
 
-def test_only_what_nobody_has_had_is_cancelled(harness: StoreHarness) -> None:
+def test_cancel_refuses_messages_that_were_received_or_deferred(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "b2")
     a, b, behind = harness.receive(3)
     harness.nack(a, b, behind, s=5)
@@ -578,7 +578,7 @@ def test_only_what_nobody_has_had_is_cancelled(harness: StoreHarness) -> None:
     assert harness.cancel(x.sequence_number) == [LATE]
 
 
-def test_what_is_cancelled_is_known_as_sent(harness: StoreHarness) -> None:
+def test_a_cancelled_message_keeps_its_dedup_id_and_is_not_read(harness: StoreHarness) -> None:
     harness.readers(r=0)
     (first,) = harness.send("a1", delay_ms=5_000, dedup_id="1")
     harness.cancel(first.sequence_number)
@@ -589,7 +589,7 @@ def test_what_is_cancelled_is_known_as_sent(harness: StoreHarness) -> None:
 # --- the rules alone ---
 
 
-def test_a_set_of_wants_with_sessions_among_them(harness: StoreHarness) -> None:
+def test_receive_each_serves_sessions_and_ordinary_receivers_together(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "b2", "c1")
     lock = locked(harness, "b")
     found = harness.receive_each(
@@ -602,7 +602,7 @@ def test_a_set_of_wants_with_sessions_among_them(harness: StoreHarness) -> None:
 
 
 @pytest.mark.parametrize("verb", list(SessionVerb))
-def test_a_gate_is_changed_by_its_holder_only(verb: SessionVerb) -> None:
+def test_a_group_lock_is_changed_only_by_its_holder(verb: SessionVerb) -> None:
     group_lock = GroupLock(token=7, until_ms=100, since_ms=0)
     for token, now_ms in ((8, 50), (None, 50), (7, 100)):
         verdict, after = decide(group_lock, SessionRequest(verb, token, 10), now_ms, is_held=False, token=9)
@@ -611,12 +611,12 @@ def test_a_gate_is_changed_by_its_holder_only(verb: SessionVerb) -> None:
         assert free or after == group_lock
 
 
-def test_an_open_gate_is_nobodys(harness: StoreHarness) -> None:
+def test_a_session_request_without_a_token_is_refused(harness: StoreHarness) -> None:
     assert harness.hold(SessionAnswer(DONE, "a"), SessionVerb.RENEW, s=5).verdict is EXPIRED
 
 
 @pytest.mark.thorough
-def test_what_is_parked_locked_and_deferred_costs_the_next_receive_nothing(tmp_path: Path) -> None:
+def test_parked_locked_and_deferred_messages_do_not_raise_the_cost_of_receive(tmp_path: Path) -> None:
     """What is counted is not time but the steps of SQLite's machine."""
     harness = StoreHarness(STORES["sqlite"](tmp_path, str))
     connection = harness.store.connection  # type: ignore[attr-defined]
@@ -651,7 +651,7 @@ def test_what_is_parked_locked_and_deferred_costs_the_next_receive_nothing(tmp_p
     harness.close()
 
 
-def test_what_is_refused_says_nothing_of_a_lock_that_is_over(harness: StoreHarness) -> None:
+def test_a_refused_session_request_does_not_report_an_expired_lock(harness: StoreHarness) -> None:
     lock = harness.lock("a", s=1)
     harness.wait(1)
     assert harness.hold(lock, SessionVerb.PARK) == SessionAnswer(SettleResult.EXPIRED, "a")

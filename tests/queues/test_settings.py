@@ -8,12 +8,12 @@ from inturn.queue import QueueSettings
 
 
 @pytest.mark.parametrize("name", ["retention_s", "dedup_window_s"])
-def test_for_ever_is_none_and_no_number(name: str) -> None:
+def test_an_infinite_setting_is_refused_in_favour_of_none(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} is inf"):
         QueueSettings(**{name: float("inf")})  # type: ignore[arg-type] # one of two names, both of which take it
 
 
-def test_a_dead_letter_queue_is_there_first(db: Database) -> None:
+def test_a_dead_letter_queue_must_exist(db: Database) -> None:
     with pytest.raises(NoSuchQueue, match=r"no queue 'dead', the dead_letter queue of 'q'; .* existing queues: none"):
         db.queue("q", QueueSettings(dead_letter="dead", max_receives=3))
     assert db.queues() == []

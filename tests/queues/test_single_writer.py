@@ -22,7 +22,7 @@ def single(harness: StoreHarness) -> StoreHarness:
     return harness
 
 
-def test_a_second_producer_is_refused_and_told_the_first(single: StoreHarness) -> None:
+def test_a_send_by_a_second_producer_is_refused_with_the_name_of_the_first(single: StoreHarness) -> None:
     assert single.writer("a", TAKE, "one", ms=1_000).done
     assert len(single.send("m", group="a", epoch=1)) == 1
     assert single.offer("m", group="a") == "the writer of the group 'a' of 'q' is 'one', in epoch 1"
@@ -32,7 +32,7 @@ def test_a_second_producer_is_refused_and_told_the_first(single: StoreHarness) -
     assert len(single.send("m", group=None)) == 1, "what has no group has no writer"
 
 
-def test_a_writer_that_wakes_up_after_a_takeover_cannot_send(single: StoreHarness) -> None:
+def test_a_producer_replaced_by_a_takeover_cannot_send(single: StoreHarness) -> None:
     single.writer("a", TAKE, "one", ms=1_000)
     single.wait(2)
     assert len(single.send("m", group="a", epoch=1)) == 1, "nobody has taken over yet"
@@ -47,14 +47,14 @@ def test_a_writer_that_wakes_up_after_a_takeover_cannot_send(single: StoreHarnes
     assert len(single.send("m", group="a", epoch=2)) == 1
 
 
-def test_a_refused_message_is_not_known_later(single: StoreHarness) -> None:
+def test_a_send_refused_by_single_writer_keeps_no_dedup_id(single: StoreHarness) -> None:
     single.writer("a", TAKE, "one", ms=1_000)
     single.offer("m", group="a", dedup_id="x")
     (sent,) = single.send("m", group="a", dedup_id="x", epoch=1)
     assert not sent.duplicate
 
 
-def test_a_lease_is_renewed_given_up_taken_again_and_taken_by_force(single: StoreHarness) -> None:
+def test_a_writer_lease_is_renewed_released_taken_and_taken_over(single: StoreHarness) -> None:
     single.writer("a", TAKE, "one", ms=1_000)
     single.wait(0.9)
     assert single.writer("a", RENEW, epoch=1, ms=1_000).done
@@ -73,13 +73,13 @@ def test_a_lease_is_renewed_given_up_taken_again_and_taken_by_force(single: Stor
     assert looked.lease == forced.lease, "a purge is not about it"
 
 
-def test_a_clock_that_was_set_back_keeps_nobody_out(single: StoreHarness) -> None:
+def test_a_clock_set_back_does_not_block_taking_a_writer_lease(single: StoreHarness) -> None:
     single.writer("a", TAKE, "one", ms=1_000)
     single.wait(-86_400)
     assert single.writer("a", TAKE, "two", ms=1_000).done
 
 
-def test_verbs(address: str) -> None:
+def test_single_writer_verbs(address: str) -> None:
     with inturn.open(address, durable=False) as db:
         queue = db.queue("q", SINGLE)
         with queue.single_writer("a", name="one") as one:
@@ -107,7 +107,7 @@ def test_verbs(address: str) -> None:
             queue.single_writer("a", lease_s=0)
 
 
-def test_a_takeover_waits_for_what_the_writer_is_sending(postgres_url: str) -> None:
+def test_a_takeover_waits_for_the_uncommitted_send_of_the_writer(postgres_url: str) -> None:
     """A message of an earlier epoch never comes behind the takeover, whenever its transaction ends."""
     with inturn.open(postgres_url, durable=False) as db, ThreadPoolExecutor(1) as threads:
         queue = db.queue("q", SINGLE)
@@ -121,7 +121,7 @@ def test_a_takeover_waits_for_what_the_writer_is_sending(postgres_url: str) -> N
         assert [each.body for each in queue.peek()] == ["first", "second"]
 
 
-def test_many_that_want_the_lease_have_it_one_at_a_time(address: str) -> None:
+def test_of_concurrent_single_writer_calls_one_succeeds(address: str) -> None:
     with inturn.open(address, durable=False) as db, ThreadPoolExecutor(8) as threads:
         queue = db.queue("q", SINGLE)
 

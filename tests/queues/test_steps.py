@@ -87,13 +87,13 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_store_begins_with_its_schema(kind: str) -> None:
+def test_schema_steps_start_with_the_first_and_are_in_order(kind: str) -> None:
     first, *later = read_steps(files(f"inturn.store.{kind}"))
     assert (first.number, first.readable_from) == (FIRST, None)
     assert [each.number for each in later] == sorted({each.number for each in later} - set(range(FIRST + 1)))
 
 
-def test_a_new_database_has_all_steps(tables: Tables) -> None:
+def test_a_new_database_has_all_schema_steps(tables: Tables) -> None:
     tables.knows({41: BREAKING, 40: ADDING})
     steps = [(each.number, each.readable_from) for each in tables._module.STEPS]
     assert steps == [(FIRST, None), (40, None), (41, 41)]
@@ -102,7 +102,7 @@ def test_a_new_database_has_all_steps(tables: Tables) -> None:
     assert tables.run("select value from inturn_later") == [(1,)]
 
 
-def test_whoever_opens_it_first_runs_the_step_and_nobody_again(tables: Tables) -> None:
+def test_the_first_open_runs_a_new_schema_step_once(tables: Tables) -> None:
     with inturn.open(tables.address) as db:
         db.queue("q").send("kept")
     tables.knows({40: ADDING})
@@ -117,7 +117,7 @@ def test_whoever_opens_it_first_runs_the_step_and_nobody_again(tables: Tables) -
     assert depth() == 1
 
 
-def test_a_step_that_fails_leaves_everything_as_it_was(tables: Tables) -> None:
+def test_a_failed_schema_step_changes_nothing(tables: Tables) -> None:
     with inturn.open(tables.address) as db:
         db.queue("q").send("kept")
     tables.knows({40: ADDING, 41: FAILING})
@@ -130,7 +130,7 @@ def test_a_step_that_fails_leaves_everything_as_it_was(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("tables", ["postgres"], indirect=True)
-def test_a_server_of_the_version_before_goes_on_after_a_step_that_only_adds(tables: Tables) -> None:
+def test_an_older_postgres_client_continues_after_an_additive_step(tables: Tables) -> None:
     with inturn.open(tables.address) as old:
         queue = old.queue("q")
         queue.send("before")
@@ -146,7 +146,7 @@ def test_a_server_of_the_version_before_goes_on_after_a_step_that_only_adds(tabl
 
 
 @pytest.mark.parametrize("tables", ["sqlite"], indirect=True)
-def test_a_file_of_a_newer_format_is_written_by_nobody_older(tables: Tables) -> None:
+def test_an_older_version_cannot_write_a_file_of_a_newer_format(tables: Tables) -> None:
     with inturn.open(tables.address) as old:
         queue = old.queue("q")
         tables.knows({40: ADDING})
@@ -160,7 +160,7 @@ def test_a_file_of_a_newer_format_is_written_by_nobody_older(tables: Tables) -> 
 
 
 @pytest.mark.parametrize("tables", ["postgres"], indirect=True)
-def test_a_server_that_does_not_know_a_step_that_changes_things_stops(tables: Tables) -> None:
+def test_an_older_postgres_client_stops_after_a_breaking_step(tables: Tables) -> None:
     with inturn.open(tables.address) as old:
         queue = old.queue("q")
         tables.knows({40: ADDING, 41: BREAKING})
@@ -173,7 +173,7 @@ def test_a_server_that_does_not_know_a_step_that_changes_things_stops(tables: Ta
             act()
 
 
-def test_reads_alone_run_no_step(tables: Tables) -> None:
+def test_read_only_opens_run_no_schema_step(tables: Tables) -> None:
     inturn.open(tables.address).close()
     tables.look()
     tables.knows({40: ADDING})
@@ -185,7 +185,7 @@ def test_reads_alone_run_no_step(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("number", [1, FIRST - 1])
-def test_a_format_that_was_never_released_is_refused(tables: Tables, number: int) -> None:
+def test_an_unreleased_format_is_refused(tables: Tables, number: int) -> None:
     tables.set_version(number)
     told = f"has format {number}, of a development version before the first release; .* create a new database"
     for act in (lambda: inturn.open(tables.address), tables.look):
@@ -196,7 +196,7 @@ def test_a_format_that_was_never_released_is_refused(tables: Tables, number: int
 
 @pytest.mark.parametrize("tables", ["postgres"], indirect=True)
 @pytest.mark.parametrize("deadlocks", [1, limits.MIGRATION_TRIES - 1, limits.MIGRATION_TRIES])
-def test_a_step_that_deadlocks_with_a_transaction_is_run_again(tables: Tables, deadlocks: int) -> None:
+def test_a_deadlocked_schema_step_is_retried(tables: Tables, deadlocks: int) -> None:
     inturn.open(tables.address).close()
     tables.run("create sequence tries")  # what a rollback does not take back
     deadlock = f"""

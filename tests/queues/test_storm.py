@@ -118,7 +118,7 @@ class Storm:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.thorough
-def test_a_storm_leaves_nothing_behind(address: str, seed: int, soak_seed: int) -> None:
+def test_concurrent_cancelled_threads_and_tasks_lose_no_message(address: str, seed: int, soak_seed: int) -> None:
     store = (GuardedToo if "://" in address else Guarded)(address, durable=False)
     with Database(store) as db:
         storm = Storm(db, 4 * (soak_seed - 1) + seed)

@@ -185,7 +185,7 @@ in_both = pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=Tr
 
 
 @in_each
-def test_all_of_it_or_nothing(db: Database, begun: Begun) -> None:
+def test_verbs_and_library_transactions_commit_or_roll_back_together(db: Database, begun: Begun) -> None:
     due, receipts, keys = db.queue("due"), db.queue("receipts"), db.idempotency_keys("payments")
     due.send(5, group="a")
     for fails in (True, False):
@@ -214,7 +214,7 @@ def test_all_of_it_or_nothing(db: Database, begun: Begun) -> None:
 
 
 @in_each
-def test_numbers_are_given_with_the_callers_rows_or_not_at_all(db: Database, begun: Begun) -> None:
+def test_revisions_are_assigned_or_rolled_back_with_a_library_transaction(db: Database, begun: Begun) -> None:
     queue = db.queue("q")
     for fails in (False, True, False):
         with suppress(RollBack), begun() as (tx, book):
@@ -238,7 +238,7 @@ def test_numbers_are_given_with_the_callers_rows_or_not_at_all(db: Database, beg
 
 
 @in_each
-def test_who_waits_gets_what_was_committed(db: Database, begun: Begun) -> None:
+def test_a_waiting_receive_returns_after_a_library_transaction_commits(db: Database, begun: Begun) -> None:
     queue = db.queue("q")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(queue.receive, wait_s=60)
@@ -249,7 +249,7 @@ def test_who_waits_gets_what_was_committed(db: Database, begun: Begun) -> None:
 
 @pytest.mark.parametrize("address", ["postgres"], indirect=True)
 @pytest.mark.parametrize("kind", ["AsyncConnection", "AsyncSession", "async_scoped_session"])
-def test_in_tasks(db: Database, address: str, kind: str) -> None:
+def test_async_sqlalchemy_transactions_commit_or_roll_back(db: Database, address: str, kind: str) -> None:
     queue = db.queue("q")
 
     async def work() -> None:
@@ -277,7 +277,7 @@ def test_in_tasks(db: Database, address: str, kind: str) -> None:
 
 
 @in_each
-def test_a_library_without_a_transaction_is_refused(db: Database, address: str, library: str) -> None:
+def test_a_library_connection_without_a_transaction_is_refused(db: Database, address: str, library: str) -> None:
     queue = db.queue("q")
     if library == "Django":
         with of_django(address), pytest.raises(InputError, match=r"with transaction\.atomic"):
@@ -310,13 +310,13 @@ class OfAnother:
         ("somewhere", "a connection of"),
     ],
 )
-def test_another_driver_is_refused_by_name(db: Database, module: str, mend: str) -> None:
+def test_a_connection_of_an_unsupported_driver_is_refused_by_name(db: Database, module: str, mend: str) -> None:
     with pytest.raises(InputError, match=mend):
         db.queue("q").send("x", tx=type("Connection", (OfAnother,), {"__module__": module})())
 
 
 @in_both
-def test_a_connection_to_the_other_kind_of_database_is_refused(db: Database, address: str) -> None:
+def test_a_connection_to_another_kind_of_database_is_refused(db: Database, address: str) -> None:
     if "://" in address:
         engine = sa.create_engine("sqlite://")
         with engine.connect() as connection, pytest.raises(InputError, match="the queues are in PostgreSQL"):
@@ -329,7 +329,7 @@ def test_a_connection_to_the_other_kind_of_database_is_refused(db: Database, add
 
 
 @in_file
-def test_another_file_is_refused_and_so_is_memory(db: Database, address: str, tmp_path: Path) -> None:
+def test_a_connection_to_another_file_or_to_memory_is_refused(db: Database, address: str, tmp_path: Path) -> None:
     queue = db.queue("q")
     for target in (":memory:", str(tmp_path / "another.db")):
         connection = sqlite3.connect(target)
@@ -343,7 +343,7 @@ def test_another_file_is_refused_and_so_is_memory(db: Database, address: str, tm
 
 
 @in_file
-def test_a_snapshot_that_is_outdated_is_a_conflict(db: Database, address: str) -> None:
+def test_an_outdated_sqlite_snapshot_raises_store_conflict(db: Database, address: str) -> None:
     queue = db.queue("q")
     connection = sqlite3.connect(address, isolation_level=None)
     connection.execute("begin")
@@ -360,7 +360,7 @@ def test_a_snapshot_that_is_outdated_is_a_conflict(db: Database, address: str) -
 
 
 @in_file
-def test_a_lock_that_another_holds_is_told(db: Database, address: str) -> None:
+def test_a_write_lock_held_by_another_connection_is_reported(db: Database, address: str) -> None:
     queue = db.queue("q")
     connection = sqlite3.connect(address, timeout=0)
     with db.transaction() as tx:
@@ -371,7 +371,7 @@ def test_a_lock_that_another_holds_is_told(db: Database, address: str) -> None:
 
 
 @in_file
-def test_a_verb_that_fails_leaves_the_transaction_as_it_was(db: Database, address: str) -> None:
+def test_a_failed_verb_leaves_the_sqlite_transaction_unchanged(db: Database, address: str) -> None:
     queue = db.queue("q")
     connection = sqlite3.connect(address)
     connection.execute("insert into paid values ('a', 1)")
@@ -389,7 +389,7 @@ def test_a_verb_that_fails_leaves_the_transaction_as_it_was(db: Database, addres
 
 
 @in_file
-def test_the_connection_keeps_its_settings(db: Database, address: str) -> None:
+def test_a_sqlite3_connection_keeps_its_settings(db: Database, address: str) -> None:
     queue = db.queue("q")
     connection = sqlite3.connect(address, detect_types=sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES)
     connection.row_factory, connection.text_factory = sqlite3.Row, bytes
@@ -409,7 +409,7 @@ def test_the_connection_keeps_its_settings(db: Database, address: str) -> None:
 
 @in_file
 @pytest.mark.thorough
-def test_threads_with_their_own_sessions(db: Database, address: str) -> None:
+def test_threads_send_in_their_own_sqlalchemy_sessions(db: Database, address: str) -> None:
     queue = db.queue("q")
     engine = sa.create_engine(sqlalchemy_url(address), connect_args={"timeout": 60})
     began = threading.Barrier(4, timeout=DEADLINE_S)

@@ -78,7 +78,7 @@ def while_somebody_writes(db: Database, number: int, act: Any) -> list[Any]:
     return gathering.end()
 
 
-def test_what_gathers_is_one_transaction(db: Database) -> None:
+def test_concurrent_sends_share_one_transaction(db: Database) -> None:
     queue = db.queue("q")
     before = db.store.transactions  # type: ignore[attr-defined]
     sent = while_somebody_writes(db, 20, lambda at: queue.send(at, group=str(at)))
@@ -87,7 +87,7 @@ def test_what_gathers_is_one_transaction(db: Database) -> None:
     assert queue.depth().messages == 20
 
 
-def test_the_tasks_of_a_loop_that_are_ready_are_one_transaction(db: Database) -> None:
+def test_ready_tasks_of_a_loop_share_one_transaction(db: Database) -> None:
     queue = db.queue("q")
     before = db.store.transactions  # type: ignore[attr-defined]
 
@@ -98,7 +98,7 @@ def test_the_tasks_of_a_loop_that_are_ready_are_one_transaction(db: Database) ->
     assert db.store.transactions == before + 1  # type: ignore[attr-defined]
 
 
-def test_a_loop_that_ends_too_soon_holds_up_nobody(db: Database) -> None:
+def test_a_closed_event_loop_does_not_block_other_callers(db: Database) -> None:
     queue = db.queue("q")
     loop = asyncio.new_event_loop()
 
@@ -133,7 +133,7 @@ def test_a_posted_command_calls_back_with_the_answer_or_the_error(db: Database) 
     assert [type(each) for each in unhandled] == [ZeroDivisionError]
 
 
-def test_one_that_fails_harms_no_other(db: Database) -> None:
+def test_a_failing_command_does_not_affect_others_of_the_transaction(db: Database) -> None:
     queue = db.queue("q")
     queue.send("held")
     (held,) = queue.receive()
@@ -154,7 +154,7 @@ def test_one_that_fails_harms_no_other(db: Database) -> None:
     assert queue.depth().messages == 7
 
 
-def test_an_error_of_the_database_in_a_batch_is_its_own_commands(db: Database) -> None:
+def test_a_database_error_fails_only_its_own_command_of_a_batch(db: Database) -> None:
     queue = db.queue("q")
     with db.transaction() as tx:
         if isinstance(db.store, PostgresStore):
@@ -169,7 +169,7 @@ def test_an_error_of_the_database_in_a_batch_is_its_own_commands(db: Database) -
     assert queue.depth().messages == 5
 
 
-def test_a_waiting_receive_wakes_up_when_something_is_sent(db: Database) -> None:
+def test_a_waiting_receive_returns_when_a_message_is_sent(db: Database) -> None:
     queue = db.queue("q")
     waiting = Running(lambda: queue.receive(wait_s=3600))
     until(lambda: db.writer._parked)
@@ -177,7 +177,7 @@ def test_a_waiting_receive_wakes_up_when_something_is_sent(db: Database) -> None
     assert [each.body for each in waiting.end()] == ["x"]
 
 
-def test_waiting_receives_are_served_in_turn_and_those_for_whom_there_is_nothing_wait_on(db: Database) -> None:
+def test_waiting_receives_are_served_in_order(db: Database) -> None:
     queue = db.queue("q")
 
     async def run() -> list[list[Any]]:
@@ -192,7 +192,7 @@ def test_waiting_receives_are_served_in_turn_and_those_for_whom_there_is_nothing
     assert [[each.body for each in got] for got in asyncio.run(run())] == [["first"], ["second"], ["third"]]
 
 
-def test_a_waiting_receive_wakes_up_when_a_lease_or_a_delay_is_over(db: Database) -> None:
+def test_a_waiting_receive_returns_when_a_lease_or_a_delay_ends(db: Database) -> None:
     queue = db.queue("q")
     queue.send("leased", group="a")
     queue.receive(visibility_timeout_s=0.2)
@@ -200,14 +200,14 @@ def test_a_waiting_receive_wakes_up_when_a_lease_or_a_delay_is_over(db: Database
     assert [each.body for _ in range(2) for each in queue.receive(wait_s=30)] == ["leased", "delayed"]
 
 
-def test_a_receive_waits_as_long_as_it_was_asked_to(db: Database) -> None:
+def test_receive_waits_for_wait_s_in_an_empty_queue(db: Database) -> None:
     queue = db.queue("q")
     before = time.monotonic()
     assert queue.receive(wait_s=0.2) == []
     assert time.monotonic() - before >= 0.2
 
 
-def test_an_idle_wait_writes_nothing(db: Database, address: str) -> None:
+def test_a_waiting_receive_writes_nothing(db: Database, address: str) -> None:
     queue = db.queue("q")
     queue.receive()  # the first may see that there is nothing
     if "://" in address:
@@ -222,7 +222,7 @@ def test_an_idle_wait_writes_nothing(db: Database, address: str) -> None:
     assert log.stat().st_size == before
 
 
-def test_another_process_is_seen_while_waiting(db: Database, address: str) -> None:
+def test_a_waiting_receive_notices_a_send_of_another_process(db: Database, address: str) -> None:
     queue = db.queue("q")
     program = f"import inturn; inturn.open({address!r}).queue('q').send('from afar')"
     other = subprocess.Popen([sys.executable, "-c", program])
@@ -230,7 +230,7 @@ def test_another_process_is_seen_while_waiting(db: Database, address: str) -> No
     assert other.wait(DEADLINE_S) == 0
 
 
-def test_tasks_and_threads_at_once(db: Database) -> None:
+def test_concurrent_tasks_and_threads_keep_group_order(db: Database) -> None:
     queue = db.queue("q")
 
     async def many() -> None:
@@ -250,7 +250,7 @@ def test_tasks_and_threads_at_once(db: Database) -> None:
 
 
 @pytest.mark.parametrize("pauses", range(6))
-def test_a_cancelled_task_gives_back_what_it_was_about_to_get(db: Database, pauses: int) -> None:
+def test_a_cancelled_receive_gives_back_its_message(db: Database, pauses: int) -> None:
     queue = db.queue("q")
 
     async def run() -> list[Any]:
@@ -266,7 +266,7 @@ def test_a_cancelled_task_gives_back_what_it_was_about_to_get(db: Database, paus
     assert [each.body for each in asyncio.run(run())] == ["x"]
 
 
-def test_a_cancelled_wait_takes_nothing(db: Database) -> None:
+def test_a_cancelled_waiting_receive_takes_no_message(db: Database) -> None:
     queue = db.queue("q")
 
     async def run() -> None:
@@ -280,7 +280,7 @@ def test_a_cancelled_wait_takes_nothing(db: Database) -> None:
     assert [each.body for each in queue.receive()] == ["x"]
 
 
-def test_a_transaction_in_a_task(db: Database) -> None:
+def test_an_async_transaction_accepts_sync_and_async_verbs(db: Database) -> None:
     queue = db.queue("q")
 
     async def run() -> None:
@@ -293,7 +293,7 @@ def test_a_transaction_in_a_task(db: Database) -> None:
     assert queue.depth().messages == 2
 
 
-def test_a_transaction_that_cannot_begin_holds_up_nobody(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_fails_to_begin_does_not_block_others(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(db, "store", None)
         with pytest.raises(AttributeError), db.transaction():
@@ -301,7 +301,7 @@ def test_a_transaction_that_cannot_begin_holds_up_nobody(db: Database, monkeypat
     assert db.queue("q").send("x")
 
 
-def test_transactions_of_threads_and_tasks_take_turns(db: Database) -> None:
+def test_transactions_of_threads_and_tasks_are_serialized(db: Database) -> None:
     queue = db.queue("q")
     with db.transaction() as tx:
         tx.execute("create table counter (n integer)")
@@ -329,9 +329,7 @@ def test_transactions_of_threads_and_tasks_take_turns(db: Database) -> None:
     assert [each.body for each in queue.peek(100)] == list(range(60))
 
 
-def test_a_transaction_that_takes_too_long_is_rolled_back_and_others_go_on(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transaction_over_its_time_limit_is_rolled_back(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TRANSACTION_S", 0.2)
     queue = db.queue("q")
     with pytest.raises(TransactionOver), db.transaction() as tx:  # noqa: PT012 - the block is what is tested
@@ -344,7 +342,7 @@ def test_a_transaction_that_takes_too_long_is_rolled_back_and_others_go_on(
     assert [each.body for each in queue.peek()] == ["other"]
 
 
-def test_a_verb_that_would_wait_for_its_own_transaction_is_told(db: Database) -> None:
+def test_a_verb_without_tx_inside_a_transaction_is_refused(db: Database) -> None:
     queue = db.queue("q")
     with db.transaction() as tx:
         for act in (lambda: queue.send("x"), lambda: db.transaction().__enter__()):
@@ -365,7 +363,7 @@ def test_a_verb_that_would_wait_for_its_own_transaction_is_told(db: Database) ->
     assert [each.body for each in queue.peek()] == ["y", "z"]
 
 
-def test_closing_tells_who_waits(address: str) -> None:
+def test_close_fails_waiting_receives(address: str) -> None:
     db = inturn.open(address)
     queue = db.queue("q")
     waiting = Running(threads, 3, lambda at: queue.receive(wait_s=3600))
@@ -377,7 +375,9 @@ def test_closing_tells_who_waits(address: str) -> None:
         queue.send("x")
 
 
-def test_an_interrupted_leader_leaves_nobody_behind(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_leader_thread_leaves_no_command_unanswered(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = db.queue("q")
     interrupted = threading.Event()
 
@@ -408,7 +408,7 @@ def test_an_interrupted_leader_leaves_nobody_behind(db: Database, monkeypatch: p
     assert sorted(each.body for each in queue.peek()) == list(range(5))
 
 
-def test_a_thread_of_a_store_leaves_signals_to_the_main_thread() -> None:
+def test_store_threads_leave_signals_to_the_main_thread() -> None:
     blocked: set[int] = set()
     started(lambda: blocked.update(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "one").join(60)
     assert blocked == {signal.SIGINT, signal.SIGTERM}

@@ -79,7 +79,7 @@ def parsed(text: str) -> Form:
     return json.loads(text, parse_int=float)
 
 
-def test_what_json_lacks_becomes_text() -> None:
+def test_values_without_a_json_type_become_text() -> None:
     value = {
         1: b"\0\xff",
         (1, None): dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
@@ -93,13 +93,13 @@ def test_what_json_lacks_becomes_text() -> None:
 @pytest.mark.thorough
 @given(VALUES)
 @settings(max_examples=100)
-def test_every_value_has_a_form(value: Any) -> None:
+def test_every_value_has_a_json_form(value: Any) -> None:
     assert parsed(json_form.of_value(value)) == parsed(json_form.of_message_pack(msgspec.msgpack.encode(value)))
 
 
 @pytest.mark.parametrize("value", EXAMPLES, ids=range(len(EXAMPLES)))
 @pytest.mark.postgres
-def test_postgres_makes_the_same(server: psycopg.Connection[Any], value: Any) -> None:
+def test_postgres_gives_the_same_json(server: psycopg.Connection[Any], value: Any) -> None:
     assert form_of_server(server, value) == form(value)
 
 
@@ -115,5 +115,5 @@ def test_postgres_keeps_integers_exact(server: psycopg.Connection[Any]) -> None:
 @given(VALUES)
 @example({"a\0b": "\0"})
 @settings(max_examples=150, deadline=None)
-def test_postgres_makes_the_same_of_any_value(server: psycopg.Connection[Any], value: Any) -> None:
+def test_postgres_gives_the_same_json_for_any_value(server: psycopg.Connection[Any], value: Any) -> None:
     assert form_of_server(server, value) == form(value)

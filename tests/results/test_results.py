@@ -117,7 +117,7 @@ def command(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(each) for each in arguments])
 
 
-def test_states(results: PipelineResults) -> None:
+def test_states_and_parked_groups_are_listed(results: PipelineResults) -> None:
     names = ("group", "status", "epoch", "revision", "held", "state")
     found = sorted(tuple(each[name] for name in names) for each in results.states().records())
     assert found == STATES
@@ -127,7 +127,7 @@ def test_states(results: PipelineResults) -> None:
     assert (error or "").endswith("ValueError: amount -1 is below zero\n")
 
 
-def test_one_state_as_json_values_and_as_its_type(results: PipelineResults) -> None:
+def test_a_state_is_read_as_json_values_or_as_a_type(results: PipelineResults) -> None:
     assert results.state("bad") == STATES[0][-1]
     assert results.state("bad", Account) == Account(1, by_day={1: [1]})
     with pytest.raises(StateError, match=r"the state of group 'bad' is not a valid int: .*omit type="):
@@ -138,7 +138,7 @@ def test_one_state_as_json_values_and_as_its_type(results: PipelineResults) -> N
         results.state("nobody")
 
 
-def test_outputs(results: PipelineResults) -> None:
+def test_outputs_are_listed_with_effect_ids(results: PipelineResults) -> None:
     assert sorted((each.group, each.revision, each.output["balance"]) for each in results.outputs()) == OUTPUTS
     assert [(each.revision, each.index, each.id) for each in results.outputs("bad")] == [(1, 0, None)]
     replayed = {each.effect_id for each in LEDGER.replay(messages(FIRST)).outputs}
@@ -149,14 +149,14 @@ def messages(rows: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
     return [dict(zip(SCHEMA.names, each, strict=True)) for each in rows]
 
 
-def test_rejected(results: PipelineResults) -> None:
+def test_rejected_messages_are_listed_with_reasons(results: PipelineResults) -> None:
     [each] = results.rejected()
     assert (each.group, each.reason, json.loads(each.message)["amount"]) == ("well", "conflict", 7)
     assert each.at.tzinfo is not None
     assert list(results.rejected("bad")) == []
 
 
-def test_the_same_as_arrow_and_pandas(results: PipelineResults) -> None:
+def test_results_convert_to_arrow_and_pandas(results: PipelineResults) -> None:
     table = results.states().arrow()
     assert {row["group"]: json.loads(row["state"]) for row in table.to_pylist()} == {row[0]: row[-1] for row in STATES}
     assert str(table.schema.field("oldest").type) == "timestamp[us, tz=UTC]"
@@ -164,14 +164,14 @@ def test_the_same_as_arrow_and_pandas(results: PipelineResults) -> None:
     assert results.failing().arrow().num_rows == 0
 
 
-def test_rows_are_read_in_pages(results: PipelineResults, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_read_in_pages(results: PipelineResults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RESULT_ROWS", 2)
     assert sorted(each.group for each in results.states()) == ["bad", "early", "well"]
     assert len(list(results.outputs())) == len(OUTPUTS)
     assert [batch.num_rows for batch in results.outputs().batches()] == [2, 2]
 
 
-def test_every_format_has_the_same_rows(at: str) -> None:
+def test_every_output_format_has_the_same_rows(at: str) -> None:
     printed = command("outputs", at, "--format", "json")
     records = [json.loads(each) for each in printed.stdout.splitlines()]
     assert sorted((each["group"], each["revision"], each["output"]["balance"]) for each in records) == OUTPUTS
@@ -200,13 +200,13 @@ def test_every_format_has_the_same_rows(at: str) -> None:
         (("--group", "nobody"), "has no group 'nobody'"),
     ],
 )
-def test_what_cannot_be_written_is_said(db: Database, options: tuple[str, ...], why: str) -> None:
+def test_an_invalid_output_format_or_target_is_reported(db: Database, options: tuple[str, ...], why: str) -> None:
     said = command("states", "shop.db#ledger", *options)
     assert said.exit_code == 1
     assert why in said.stderr
 
 
-def test_pyarrow_is_asked_for_by_name(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyarrow_is_named_in_the_error(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] in {"pyarrow", "pandas"}]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -227,7 +227,7 @@ def test_the_pipelines_of_a_database_are_listed(at: str) -> None:
     assert command("pipelines", path).stdout.splitlines()[1].split() == ["ledger", "3", "1", "1", "2", "4"]
 
 
-def test_a_pipeline_that_has_not_run_yet_has_no_results(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_pipeline_that_has_not_run_has_no_results(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     for target in (str(tmp_path / "new.db"), request.getfixturevalue("postgres_url")):
         with inturn.open(target, durable=False) as db:
             results = db.pipeline("ledger")
@@ -254,7 +254,7 @@ def test_a_pipeline_that_has_not_run_yet_has_no_results(tmp_path: Path, request:
         assert "no pipeline 'other'; existing pipelines: ledger" in said, "a command was given a name that is wrong"
 
 
-def test_a_group_that_is_not_there_is_a_key_error(results: PipelineResults) -> None:
+def test_a_missing_group_raises_no_such_group(results: PipelineResults) -> None:
     for ask in (results.group, results.state, lambda name: list(results.states(name)), results.inspector.explain):
         with pytest.raises(KeyError) as told:
             ask("nobody")
@@ -264,7 +264,7 @@ def test_a_group_that_is_not_there_is_a_key_error(results: PipelineResults) -> N
     assert list(results.outputs("nobody")) == list(results.rejected("nobody")) == []
 
 
-def test_outputs_are_those_that_are_not_delivered_and_failing_groups_are_listed(at: str) -> None:
+def test_undelivered_outputs_and_failing_groups_are_listed(at: str) -> None:
     if at == "store":
         pytest.skip("nothing is delivered from a store on Spark")
 

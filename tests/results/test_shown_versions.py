@@ -88,14 +88,14 @@ def step(path: Path, pipeline: inturn.Pipeline[Any, Any, Any], rows: list[dict[s
     bench.step(rows)
 
 
-def test_the_explanation_of_a_group_says_the_version_of_an_older_state(at: str) -> None:
+def test_explain_names_the_version_of_an_older_state(at: str) -> None:
     assert "Its state has version 1, the pipeline has version 2: " in command("explain", at, "old")
     assert json.loads(command("explain", at, "old", "--json"))["old_version"] == 1
     assert "version" not in command("explain", at, "new")
     assert json.loads(command("explain", at, "new", "--json"))["old_version"] is None
 
 
-def test_the_states_say_which_are_older_and_how_many(at: str) -> None:
+def test_states_marks_and_counts_older_versions(at: str) -> None:
     told = command("states", at)
     assert f"S{OLDER}" in told
     assert "old_version" in told
@@ -104,12 +104,12 @@ def test_the_states_say_which_are_older_and_how_many(at: str) -> None:
     assert "older" not in command("states", at, "--json")
 
 
-def test_only_the_older_states_are_listed(at: str) -> None:
+def test_states_older_lists_only_older_versions(at: str) -> None:
     (found,) = map(json.loads, command("states", at, "--older", "--json").splitlines())
     assert (found["group"], found["old_version"]) == ("old", 1)
 
 
-def test_the_rest_is_upgraded_once_upgrade_is_mended(at: str, tmp_path: Path) -> None:
+def test_a_failed_upgrade_succeeds_with_the_corrected_pipeline(at: str, tmp_path: Path) -> None:
     (name,) = json.loads(command("upgrade", at, "--wait-s", "0", "--json"))["pending"].values()
     take(at, SECOND)
     with open_inspector(at) as look:
@@ -131,7 +131,7 @@ def test_the_rest_is_upgraded_once_upgrade_is_mended(at: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("at", ["database"], indirect=True)
-def test_the_command_upgrades_by_itself_with_the_pipeline(at: str, tmp_path: Path) -> None:
+def test_upgrade_with_a_pipeline_upgrades_at_once(at: str, tmp_path: Path) -> None:
     (tmp_path / "mended.py").write_text(MENDED)
     told = command("upgrade", at, "--pipeline", f"{tmp_path}/mended.py:ledger")
     assert "upgrade: 1 done, 0 void, 0 not applied yet." in told
@@ -149,14 +149,14 @@ def take(at: str, pipeline: inturn.Pipeline[Any, Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("at", ["database"], indirect=True)
-def test_the_list_of_pipelines_says_how_many_states_are_older(at: str) -> None:
+def test_pipelines_counts_older_states(at: str) -> None:
     path = at.partition("#")[0]
     assert f"ledger: s{OLDER}" in command("pipelines", path)
     (found,) = json.loads(command("pipelines", path, "--json"))
     assert found["versions"] == {"1": 1, "2": 1}
 
 
-def test_states_of_one_version_are_not_spoken_of(tmp_path: Path) -> None:
+def test_states_of_one_version_show_no_version(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "one") as db:
         db.queue("q", create=True).send(row("a", 1, 1))
         with Worker(FIRST, db.queue("q")) as worker:

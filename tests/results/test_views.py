@@ -58,7 +58,7 @@ def _value(each: Any) -> Any:
     return json.loads(each) if isinstance(each, str) and each.startswith(("{", "[")) else each
 
 
-def test_states_are_joined_with_the_users_tables(db: Database) -> None:
+def test_the_states_view_joins_with_user_tables(db: Database) -> None:
     nul = "\0" if isinstance(db.store, SqliteStore) else "\ufffd"
     note = f"a{nul}b \"' \U0001f600"
     states = {
@@ -79,14 +79,14 @@ def test_states_are_joined_with_the_users_tables(db: Database) -> None:
             tx.execute("drop table account")
 
 
-def test_a_changed_state_is_shown(db: Database) -> None:
+def test_the_states_view_shows_a_changed_state(db: Database) -> None:
     db.queue("q").send({"amount": 4}, group="well", revision=3)
     inturn.work(LEDGER, db.queue("q"), until="empty")
     [(state,)] = rows(db, "select state from inturn_states where \"group\" = 'well'")
     assert state["balance"] == 15
 
 
-def test_outputs_and_rejected_messages_are_rows(db: Database) -> None:
+def test_the_outputs_and_rejections_views_list_rows(db: Database) -> None:
     outputs = rows(db, 'select pipeline, "group", revision, "index", output from inturn_outputs order by number')
     assert ("ledger", "well", 2, 0, {"balance": 11, "text": "a\0b"}) in outputs
     assert len(outputs) == 3
@@ -94,7 +94,7 @@ def test_outputs_and_rejected_messages_are_rows(db: Database) -> None:
     assert rejected == [("ledger", "well", "invalid", "no JSON")]
 
 
-def test_a_group_is_found_without_a_search(db: Database, request: pytest.FixtureRequest) -> None:
+def test_the_states_view_finds_a_group_by_index(db: Database, request: pytest.FixtureRequest) -> None:
     asked = f"{STATES.split(' order', maxsplit=1)[0]} where pipeline = 'ledger' and \"group\" = 'well'"
     if isinstance(db.store, SqliteStore):
         with db.transaction() as tx:
@@ -108,7 +108,7 @@ def test_a_group_is_found_without_a_search(db: Database, request: pytest.Fixture
     assert "Seq Scan on inturn_group" not in plan
 
 
-def test_other_programs_read_the_views(tmp_path: Any) -> None:
+def test_a_plain_sqlite_connection_reads_the_views(tmp_path: Any) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         db.queue("q").send({"amount": 5}, group="a", revision=1)
         inturn.work(LEDGER, db.queue("q"), until="empty")

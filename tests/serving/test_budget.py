@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from inturn.serving.http.budget import Budget
 
 
-def test_half_is_divided_and_the_oldest_of_the_large_makes_room() -> None:
+def test_over_budget_the_oldest_holder_above_its_share_is_evicted() -> None:
     budget: Budget[str] = Budget(1_000, 10)
     assert budget.share == 50
     for name, size in (("small", 50), ("first", 400), ("second", 400), ("third", 100)):
@@ -23,7 +23,7 @@ def test_half_is_divided_and_the_oldest_of_the_large_makes_room() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2_000)), max_size=60))
-def test_there_is_always_one_to_make_room_and_it_has_more_than_its_share(changes: list[tuple[int, int]]) -> None:
+def test_an_evicted_holder_always_has_more_than_its_share(changes: list[tuple[int, int]]) -> None:
     budget: Budget[int] = Budget(1_000, 10)
     held = dict.fromkeys(range(10), 0)
     for holder, size in changes:

@@ -298,7 +298,7 @@ def refused(command: str, path: Path) -> str:
         for kind, error in each.errors.items()
     ],
 )
-def test_an_error_names_its_place_and_what_was_expected(
+def test_a_config_error_names_its_line_table_value_and_expectation(
     tmp_path: Path, command: str, change: tuple[str, str], text: str
 ) -> None:
     path, valid = tmp_path / "c.toml", COMMANDS[command].text
@@ -311,7 +311,7 @@ def test_an_error_names_its_place_and_what_was_expected(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, command: str) -> None:
+def test_an_unreadable_config_file_is_reported(tmp_path: Path, command: str) -> None:
     path, valid = tmp_path / "c.toml", COMMANDS[command].text
     assert refused(command, path) == "No such file or directory"
     assert refused(command, tmp_path) == "Is a directory"
@@ -329,20 +329,20 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, command: str) -> No
         ("[other", 1, ": not valid TOML: Expected ']' at the end of a table declaration"),
     ],
 )
-def test_an_error_of_syntax_names_the_line_alone(tmp_path: Path, command: str, end: str, line: int, text: str) -> None:
+def test_a_toml_syntax_error_names_only_the_line(tmp_path: Path, command: str, end: str, line: int, text: str) -> None:
     path, valid = tmp_path / "c.toml", COMMANDS[command].text
     path.write_text(valid + end)
     assert refused(command, path) == f"line {valid.count(chr(10)) + line}{text}"
 
 
 @pytest.mark.parametrize("value", [f"{'[' * 9000}", "9" * 5000])
-def test_a_value_beyond_all_limits_is_refused(tmp_path: Path, value: str) -> None:
+def test_an_excessive_toml_value_is_refused(tmp_path: Path, value: str) -> None:
     path = tmp_path / "c.toml"
     path.write_text(f"a = {value}")
     assert "not valid TOML" in refused("work", path)
 
 
-def test_the_line_is_that_of_the_statement_however_the_file_is_written(tmp_path: Path) -> None:
+def test_a_config_error_names_the_line_of_the_statement_in_any_notation(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     for text, line in (
         ('# a comment with [server]\n"server".port = "x"', 2),
@@ -354,12 +354,12 @@ def test_the_line_is_that_of_the_statement_however_the_file_is_written(tmp_path:
         assert refused("serve", path).startswith(f"line {line}, [server]: port is 'x'; expected a port")
 
 
-def test_settings_without_a_file_have_the_same_errors() -> None:
+def test_settings_from_options_have_the_same_errors() -> None:
     with pytest.raises(InputError, match=r"^log_json is 'yes'; expected true or false$"):
         convert({"log_json": "yes"}, TelemetrySettings)
 
 
-def test_a_secret_that_is_not_utf_8_is_not_shown(tmp_path: Path) -> None:
+def test_a_secret_file_that_is_not_utf8_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"hunter2\n\xff")
     with pytest.raises(InputError, match=r"secret: line 2: not valid UTF-8; save the file in this encoding$"):
         file_text(tmp_path / "secret")
@@ -378,11 +378,11 @@ def test_a_secret_that_is_not_utf_8_is_not_shown(tmp_path: Path) -> None:
         ("package.app:handle", ":", "package.app:handle"),
     ],
 )
-def test_relative_files_are_beside_the_configuration(where: str, mark: str, found: str) -> None:
+def test_relative_paths_are_resolved_against_the_config_file(where: str, mark: str, found: str) -> None:
     assert resolved(Path("conf"), where, mark) == found
 
 
-def test_a_value_of_very_many_lines_costs_no_search_for_its_line(tmp_path: Path) -> None:
+def test_an_error_in_a_very_long_value_omits_the_line(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     rows = "\n".join(f'{{ name = "q{number}" }},' for number in range(2_000))
     path.write_text(f"queues = [\n{rows}\n{{ nme = 'x' }}]\n")
@@ -390,7 +390,7 @@ def test_a_value_of_very_many_lines_costs_no_search_for_its_line(tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ['keys = "hunter2"', 'keys = ["hunter2"]', "[[server]]\nhost = 'hunter2'"])
-def test_a_value_in_the_place_of_a_table_is_not_shown(tmp_path: Path, text: str) -> None:
+def test_a_value_where_a_table_is_expected_is_not_shown(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
     found = refused("serve", path)
@@ -398,7 +398,7 @@ def test_a_value_in_the_place_of_a_table_is_not_shown(tmp_path: Path, text: str)
     assert "; expected " in found
 
 
-def test_a_secret_in_the_place_of_a_variable_is_not_shown(tmp_path: Path) -> None:
+def test_a_secret_given_as_a_variable_name_is_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('[[keys]]\nid = "a"\nsecret_env = "hunter2"\n')
     assert refused("serve", path) == (
@@ -407,7 +407,7 @@ def test_a_secret_in_the_place_of_a_variable_is_not_shown(tmp_path: Path) -> Non
     )
 
 
-def test_a_mark_of_the_byte_order_is_no_error(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_bytes(b"\xef\xbb\xbf" + b'[[keys]]\nid = "a"\n')
     assert refused("serve", path).startswith("line 1, [[keys]] number 1: no secret is set")

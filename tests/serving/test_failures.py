@@ -22,7 +22,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
     return lines
 
 
-def test_each_kind_is_told_once_a_minute_with_how_many_were_left_out(
+def test_a_repeated_failure_is_logged_once_a_minute_with_the_count_of_the_rest(
     caplog: pytest.LogCaptureFixture, failures: FailureLog, clock: Clock
 ) -> None:
     for number in range(5):
@@ -34,7 +34,7 @@ def test_each_kind_is_told_once_a_minute_with_how_many_were_left_out(
     assert told(caplog) == [("a 5", 4)]
 
 
-def test_those_that_were_left_out_are_told_though_no_other_comes(
+def test_suppressed_failures_are_logged_when_their_window_ends(
     caplog: pytest.LogCaptureFixture, failures: FailureLog, clock: Clock
 ) -> None:
     for number in range(3):
@@ -53,7 +53,7 @@ def test_those_that_were_left_out_are_told_though_no_other_comes(
     assert told(caplog) == []
 
 
-def test_what_a_store_cannot_do_is_a_sentence_and_a_bug_has_its_traceback(
+def test_a_store_error_is_logged_as_a_sentence_and_a_bug_with_its_traceback(
     caplog: pytest.LogCaptureFixture, failures: FailureLog
 ) -> None:
     def bug(number: int) -> None:

@@ -28,7 +28,7 @@ def asked(port: int, path: str, method: str = "GET", host: str = "127.0.0.1") ->
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
-def test_the_pages_of_a_command(is_ready: bool) -> None:
+def test_the_health_server_answers_health_ready_and_metrics(is_ready: bool) -> None:
     status = {"ready": is_ready, "workers": []}
     with health_server("127.0.0.1:0", lambda: status, lambda: b"up 1\n") as server:
         assert asked(server.port, "/health") == (200, json.dumps(status).encode())
@@ -40,13 +40,13 @@ def test_the_pages_of_a_command(is_ready: bool) -> None:
         assert asked(server.port, "/health", "POST")[0] == 405
 
 
-def test_a_client_asks_over_either_protocol() -> None:
+def test_the_health_server_listens_on_ipv4_and_ipv6() -> None:
     for host in ("127.0.0.1", "::1"):
         with health_server(f"[{host}]:0", lambda: {"ready": True}, bytes) as server:
             assert asked(server.port, "/ready", host=host)[0] == 200
 
 
-def test_without_the_client_of_prometheus_the_page_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_without_prometheus_client_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "inturn.telemetry.collector", raising=False)
     with health_server("127.0.0.1:0", lambda: {"ready": True}, metrics_page([], list)) as server:
@@ -56,7 +56,7 @@ def test_without_the_client_of_prometheus_the_page_names_the_extra(monkeypatch: 
         )
 
 
-def test_metrics_that_wait_for_a_database_leave_threads_for_health() -> None:
+def test_slow_metrics_do_not_block_the_health_page() -> None:
     released = threading.Event()
 
     def metrics() -> bytes:
@@ -80,7 +80,7 @@ def test_metrics_that_wait_for_a_database_leave_threads_for_health() -> None:
     assert found == [(200, b"late")] * 50
 
 
-def test_a_page_that_fails_is_answered_and_the_next_one_too() -> None:
+def test_a_failing_page_gets_500_and_the_server_continues() -> None:
     def failing() -> bytes:
         raise ValueError("a bug")
 
@@ -89,7 +89,7 @@ def test_a_page_that_fails_is_answered_and_the_next_one_too() -> None:
         assert asked(server.port, "/health")[0] == 200
 
 
-def test_an_address_that_is_taken_is_named() -> None:
+def test_a_health_port_in_use_is_named() -> None:
     taken = listening_sockets("127.0.0.1", 0)
     port = taken[0].getsockname()[1]
     with pytest.raises(InputError, match=f"port {port} on 127.0.0.1 is in use"):
@@ -97,14 +97,14 @@ def test_an_address_that_is_taken_is_named() -> None:
     close(taken)
 
 
-def test_a_server_that_never_served_leaves_its_port() -> None:
+def test_stopping_an_unstarted_health_server_frees_its_port() -> None:
     server = health_server("127.0.0.1:0", dict, bytes)
     port = server.port
     server.stop()
     close(listening_sockets("127.0.0.1", port))
 
 
-def test_a_stop_does_not_wait_for_a_read_that_hangs() -> None:
+def test_stopping_the_health_server_does_not_wait_for_a_hanging_page() -> None:
     begun, released = threading.Event(), threading.Event()
 
     def metrics() -> bytes:
@@ -124,7 +124,7 @@ def test_a_stop_does_not_wait_for_a_read_that_hangs() -> None:
     asking.join(DEADLINE_S)
 
 
-def test_a_client_that_sends_no_request_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_a_complete_request_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "_HEAD_S", 0.2)
     with health_server("127.0.0.1:0", lambda: {"ready": True}, bytes) as server:
         for begun in (b"", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET"):

@@ -29,7 +29,7 @@ def front(loop: str) -> Iterator[Front]:
 # An answer.
 
 
-def test_a_request_reaches_the_handler_and_its_answer_the_client(front: Front) -> None:
+def test_a_request_reaches_the_handler_and_the_response_the_client(front: Front) -> None:
     with front.client() as client:
         answer = client.ask(post(b"abc", "X-A: 1", "x-a: 2", target="/a?b=c"))
         host, port = client.socket.getsockname()
@@ -44,7 +44,7 @@ def test_a_request_reaches_the_handler_and_its_answer_the_client(front: Front) -
     }
 
 
-def test_a_head_is_answered_without_the_body_but_with_its_length(front: Front) -> None:
+def test_a_head_request_is_answered_with_the_length_but_without_the_body(front: Front) -> None:
     with front.client() as client:
         client.send(get("/").replace(b"GET", b"HEAD"))
         answer = client.answer(is_head=True)
@@ -62,7 +62,7 @@ def test_a_head_is_answered_without_the_body_but_with_its_length(front: Front) -
         (get("/"), None),
     ],
 )
-def test_the_connection_is_kept_as_the_client_asks(front: Front, data: bytes, told: str | None) -> None:
+def test_the_connection_stays_open_or_closes_as_the_client_asks(front: Front, data: bytes, told: str | None) -> None:
     with front.client() as client:
         answer = client.ask(data)
         assert answer.headers.get("connection") == told
@@ -72,21 +72,21 @@ def test_the_connection_is_kept_as_the_client_asks(front: Front, data: bytes, to
             assert client.ask(data).status == 200
 
 
-def test_large_bodies_come_and_go(front: Front) -> None:
+def test_large_request_and_response_bodies_round_trip(front: Front) -> None:
     body = b"0123456789abcdef" * 65_000
     with front.client() as client:
         assert client.ask(post(body)).told["body"].encode() == body
         assert client.ask(chunked(*[body[:50_000]] * 20)).told["body"].encode() == body[:50_000] * 20
 
 
-def test_a_request_to_change_the_protocol_is_answered_as_any_other(front: Front) -> None:
+def test_a_request_with_an_upgrade_header_is_answered_normally(front: Front) -> None:
     with front.client() as client:
         answer = client.ask(post(b"abc", "Connection: Upgrade", "Upgrade: websocket"))
         assert (answer.status, answer.told["body"]) == (200, "abc")
         assert client.ask(get()).status == 200
 
 
-def test_the_counters_tell_what_came(front: Front) -> None:
+def test_the_server_counts_requests_refusals_and_open_connections(front: Front) -> None:
     with front.client() as client, front.client() as other:
         client.ask(get())
         client.ask(get())
@@ -110,7 +110,7 @@ def test_the_counters_tell_what_came(front: Front) -> None:
         OK._replace(content_type="text/plain\u20ac\nX-Evil: c"),
     ],
 )
-def test_no_header_can_be_smuggled_into_an_answer(
+def test_a_response_with_a_smuggled_header_gets_500(
     loop: str, response: Response, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Front(loop, always(response)) as front, front.client() as client:
@@ -122,9 +122,7 @@ def test_no_header_can_be_smuggled_into_an_answer(
     assert "secret" not in caplog.text
 
 
-def test_a_handler_that_raises_is_logged_and_tells_the_client_nothing(
-    loop: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handler_exception_is_logged_and_gets_an_empty_500(loop: str, caplog: pytest.LogCaptureFixture) -> None:
     def fail(request: Request, reply: Reply) -> None:
         if request.target.startswith(b"/replied"):
             reply(OK)
@@ -141,7 +139,7 @@ def test_a_handler_that_raises_is_logged_and_tells_the_client_nothing(
     assert "secret" not in caplog.text
 
 
-def test_an_answer_that_is_none_is_logged_and_told_as_a_fault(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_response_is_logged_and_gets_500(loop: str, caplog: pytest.LogCaptureFixture) -> None:
     body: Any = "text"
     unsound = OK._replace(body=body)
     with Front(loop, always(unsound)) as front, front.client() as client:
@@ -149,7 +147,7 @@ def test_an_answer_that_is_none_is_logged_and_told_as_a_fault(loop: str, caplog:
     assert "cannot send the response to GET b'/'" in caplog.text
 
 
-def test_a_second_answer_to_a_request_is_not_sent(loop: str) -> None:
+def test_a_second_response_to_a_request_is_not_sent(loop: str) -> None:
     later = Later()
     with Front(loop, later) as front, front.client() as client:
         client.send(get("/1") + get("/2"))
@@ -162,7 +160,7 @@ def test_a_second_answer_to_a_request_is_not_sent(loop: str) -> None:
 
 
 @pytest.mark.parametrize("half", [True, False])
-def test_an_answer_to_a_client_that_has_gone_is_dropped(loop: str, half: bool) -> None:
+def test_a_response_to_a_disconnected_client_is_dropped(loop: str, half: bool) -> None:
     later = Later()
     with Front(loop, later) as front:
         with front.client() as client:
@@ -188,7 +186,7 @@ def test_an_answer_to_a_client_that_has_gone_is_dropped(loop: str, half: bool) -
 # Turns.
 
 
-def test_requests_sent_at_once_have_their_turns_and_are_answered_in_order(loop: str) -> None:
+def test_pipelined_requests_are_handled_one_at_a_time_in_order(loop: str) -> None:
     later = Later()
     with Front(loop, later) as front, front.client() as client:
         client.send(get("/0") + post(b"a", target="/1") + get("/2"))
@@ -201,14 +199,14 @@ def test_requests_sent_at_once_have_their_turns_and_are_answered_in_order(loop: 
         assert [client.answer().body for _ in range(3)] == [b"0", b"1", b"2"]
 
 
-def test_many_requests_sent_at_once_are_answered_in_order(front: Front) -> None:
+def test_many_pipelined_requests_are_answered_in_order(front: Front) -> None:
     with front.client() as client:
         client.send(b"".join(get(f"/{number}") for number in range(3000)))
         assert [client.answer().told["target"] for _ in range(3000)] == [f"/{number}" for number in range(3000)]
 
 
 @pytest.mark.thorough
-def test_while_a_request_is_unanswered_only_so_many_are_taken_in(loop: str) -> None:
+def test_pipelined_requests_behind_an_unanswered_one_are_bounded(loop: str) -> None:
     later = Later()
     with Front(loop, later, pipelined=3) as front, front.client() as client:
         client.send(get("/first"))
@@ -230,7 +228,7 @@ def test_while_a_request_is_unanswered_only_so_many_are_taken_in(loop: str) -> N
             assert client.answer().status == 200
 
 
-def test_nothing_more_is_answered_to_a_client_that_does_not_read_until_it_does(loop: str) -> None:
+def test_responses_pause_until_a_slow_client_reads(loop: str) -> None:
     large = OK._replace(body=b"a" * 1_000_000)
     with Front(loop, always(large)) as front, front.client() as client:
         client.send(get() * 100)
@@ -241,7 +239,7 @@ def test_nothing_more_is_answered_to_a_client_that_does_not_read_until_it_does(l
         assert client.ask(get()).status == 200
 
 
-def test_who_is_refused_does_not_hear_so_before_the_answers_it_does_not_read(loop: str) -> None:
+def test_a_refusal_is_sent_after_the_unread_responses(loop: str) -> None:
     with Front(loop, always(OK._replace(body=b"a" * 1_000_000))) as front, front.client() as client:
         client.send(get() * 100 + b"\0")
         front.until(lambda: any(connection._is_unread for connection in front.server.connections))
@@ -249,7 +247,7 @@ def test_who_is_refused_does_not_hear_so_before_the_answers_it_does_not_read(loo
         assert client.is_closed()
 
 
-def test_a_client_that_asks_is_told_to_send_its_body(front: Front) -> None:
+def test_expect_100_continue_gets_100(front: Front) -> None:
     data = post(b"abc", "Expect: 100-continue")
     with front.client() as client:
         for _ in range(2):
@@ -258,7 +256,7 @@ def test_a_client_that_asks_is_told_to_send_its_body(front: Front) -> None:
         assert client.ask(data).status == 200
 
 
-def test_it_is_told_so_once(front: Front) -> None:
+def test_expect_100_continue_gets_100_only_once(front: Front) -> None:
     head, body = chunked(b"abc").split(b"\r\n\r\n", 1)
     with front.client() as client:
         assert client.ask(head + b"\r\nExpect: 100-continue\r\n\r\n").status == 100
@@ -268,7 +266,7 @@ def test_it_is_told_so_once(front: Front) -> None:
         assert client.ask(body[1:]).told["body"] == "abc"
 
 
-def test_it_is_told_so_when_it_is_its_turn(loop: str) -> None:
+def test_expect_100_continue_gets_100_after_the_previous_response(loop: str) -> None:
     later = Later()
     with Front(loop, later) as front, front.client() as client:
         client.send(get() + post(b"abc", "Expect: 100-continue")[:-3])

@@ -43,9 +43,7 @@ def front(loop: str) -> Iterator[Front]:
         (get("/", *["A: b"] * 20), 431),
     ],
 )
-def test_who_is_refused_is_told_after_what_came_before_and_the_connection_is_closed(
-    loop: str, data: bytes, status: int
-) -> None:
+def test_a_refused_request_is_answered_in_order_and_the_connection_closed(loop: str, data: bytes, status: int) -> None:
     later = Later()
     with Front(loop, later, header_bytes=200, headers=10, body_bytes=100) as front, front.client() as client:
         client.send(get("/before") + data + get("/after"))
@@ -59,14 +57,14 @@ def test_who_is_refused_is_told_after_what_came_before_and_the_connection_is_clo
         assert [request.target for request, _ in later.held] == [b"/before"]
 
 
-def test_who_is_refused_hears_so_though_it_goes_on_sending(loop: str) -> None:
+def test_a_client_that_keeps_sending_an_oversized_body_gets_413(loop: str) -> None:
     with Front(loop, body_bytes=100, linger_s=5) as front, front.client() as client:
         client.send(post(b"a" * 20_000_000))
         assert client.answer().status == 413
         assert client.is_closed()
 
 
-def test_who_is_refused_cannot_stay(loop: str) -> None:
+def test_a_refused_connection_is_closed_after_the_linger_time(loop: str) -> None:
     with Front(loop, linger_s=0.1) as front, front.client() as client:
         assert client.ask(b"\0").status == 400
         front.until(lambda: front.server.open_connections == 0)
@@ -75,7 +73,7 @@ def test_who_is_refused_cannot_stay(loop: str) -> None:
 # Connections that are too many.
 
 
-def test_the_connection_that_has_been_idle_for_the_longest_makes_way(loop: str) -> None:
+def test_over_the_connection_limit_the_longest_idle_connection_is_closed(loop: str) -> None:
     with Front(loop, connections=3) as front:
         with front.client() as first, front.client() as second, front.client() as third:
             for client in (first, second, third, first):
@@ -92,7 +90,7 @@ def test_the_connection_that_has_been_idle_for_the_longest_makes_way(loop: str) 
         assert front.call(lambda: (front.server.idle, front.server.receiving)) == ({}, {})
 
 
-def test_where_none_is_idle_the_oldest_unfinished_request_makes_way(loop: str) -> None:
+def test_over_the_connection_limit_the_oldest_unfinished_request_gets_503(loop: str) -> None:
     later = Later()
     with Front(loop, later, connections=2) as front, front.client() as busy, front.client() as slow:
         busy.send(get())
@@ -113,7 +111,7 @@ def test_where_none_is_idle_the_oldest_unfinished_request_makes_way(loop: str) -
             assert [busy.answer().status, third.answer().status] == [200, 200]
 
 
-def test_who_waits_for_an_answer_never_makes_way(loop: str) -> None:
+def test_a_connection_waiting_for_a_response_is_never_closed_for_another(loop: str) -> None:
     later = Later()
     with Front(loop, later, connections=2, linger_s=20) as front:
         with front.client() as first, front.client() as second:
@@ -142,7 +140,7 @@ def test_who_waits_for_an_answer_never_makes_way(loop: str) -> None:
         front.until(lambda: front.server.open_connections == 0)
 
 
-def test_what_is_vital_is_answered_though_all_places_are_taken(loop: str) -> None:
+def test_health_requests_are_answered_over_the_connection_limit(loop: str) -> None:
     later = Later()
     with Front(loop, later, connections=2, linger_s=20) as front, front.client() as first, front.client() as second:
         front.server.is_vital = lambda request: request.target == b"/health"
@@ -165,7 +163,7 @@ def test_what_is_vital_is_answered_though_all_places_are_taken(loop: str) -> Non
             each.__exit__()
 
 
-def test_a_connection_beyond_the_most_that_says_nothing_cannot_stay(loop: str) -> None:
+def test_a_silent_connection_over_the_limit_is_closed(loop: str) -> None:
     later = Later()
     with Front(loop, later, connections=1, linger_s=0.1) as front, front.client() as busy:
         busy.send(get())
@@ -188,7 +186,7 @@ def unfinished(front: Front, size: int) -> Any:
     return client
 
 
-def test_the_request_that_has_been_large_for_the_longest_makes_room(loop: str) -> None:
+def test_over_the_memory_limit_the_oldest_large_request_gets_503(loop: str) -> None:
     with Front(loop, connections=10, pending_bytes=1_000_000) as front:
         small, first, second, third = (unfinished(front, size) for size in (40_000, 400_000, 300_000, 200_000))
         with front.client() as client:
@@ -208,7 +206,7 @@ def test_the_request_that_has_been_large_for_the_longest_makes_room(loop: str) -
             each.__exit__()
 
 
-def test_what_is_no_more_than_its_share_never_makes_room(loop: str) -> None:
+def test_over_the_memory_limit_requests_within_their_share_are_kept(loop: str) -> None:
     with Front(loop, connections=10, pending_bytes=1_000_000) as front:
         small = [unfinished(front, 49_000) for _ in range(8)]
         large = unfinished(front, 500_000)
@@ -222,7 +220,7 @@ def test_what_is_no_more_than_its_share_never_makes_room(loop: str) -> None:
             each.__exit__()
 
 
-def test_what_waits_behind_another_request_is_kept_within_the_same_bound(loop: str) -> None:
+def test_pipelined_bodies_count_towards_the_memory_limit(loop: str) -> None:
     later = Later()
     with Front(loop, later, connections=4, pending_bytes=1_000_000) as front, front.client() as client:
         client.send(get())
@@ -236,7 +234,7 @@ def test_what_waits_behind_another_request_is_kept_within_the_same_bound(loop: s
         assert len(later.held) == 1
 
 
-def test_what_a_client_that_has_gone_had_sent_is_let_go_of(loop: str) -> None:
+def test_memory_of_a_disconnected_client_is_released(loop: str) -> None:
     with Front(loop) as front:
         unfinished(front, 100_000).__exit__()
         front.until(lambda: front.server.pending_bytes == 0)
@@ -254,7 +252,7 @@ def admit(head: Request) -> Response | None:
 
 
 @pytest.mark.parametrize("expect", [(), ("Expect: 100-continue",)])
-def test_a_request_is_refused_by_its_head_before_its_body_comes(loop: str, expect: tuple[str, ...]) -> None:
+def test_a_request_can_be_refused_by_its_headers_before_the_body_arrives(loop: str, expect: tuple[str, ...]) -> None:
     later = Later()
     with Front(loop, later) as front, front.client() as client, front.client() as good:
         front.server.admit = admit
@@ -275,7 +273,7 @@ def test_a_request_is_refused_by_its_head_before_its_body_comes(loop: str, expec
         assert front.call(lambda: (front.server.requests, dict(front.server.refused))) == (3, {})
 
 
-def test_a_look_at_a_head_that_fails_is_logged_and_tells_the_client_nothing(
+def test_an_exception_in_the_header_check_is_logged_and_gets_an_empty_500(
     loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_head: Request) -> None:
@@ -291,7 +289,7 @@ def test_a_look_at_a_head_that_fails_is_logged_and_tells_the_client_nothing(
 # Time-outs.
 
 
-def test_an_idle_connection_is_closed_without_a_word(loop: str) -> None:
+def test_an_idle_connection_is_closed_without_a_response(loop: str) -> None:
     with Front(loop, idle_s=0.2) as front:
         with front.client() as silent:
             assert silent.is_closed()
@@ -301,7 +299,7 @@ def test_an_idle_connection_is_closed_without_a_word(loop: str) -> None:
 
 
 @pytest.mark.parametrize("part", [get()[:-2], get()[:7], post(b"abc")[:-1], chunked(b"abc")[:-2]])
-def test_a_request_that_does_not_come_in_whole_is_timed_out(loop: str, part: bytes) -> None:
+def test_an_incomplete_request_gets_408(loop: str, part: bytes) -> None:
     with Front(loop, request_s=0.1) as front, front.client() as client:
         answer = client.ask(get("/before") + part)
         assert answer.status == 200
@@ -309,7 +307,7 @@ def test_a_request_that_does_not_come_in_whole_is_timed_out(loop: str, part: byt
         assert client.is_closed()
 
 
-def test_a_byte_now_and_then_does_not_buy_more_time(loop: str) -> None:
+def test_sending_single_bytes_does_not_extend_the_request_timeout(loop: str) -> None:
     with Front(loop, request_s=0.2, idle_s=0.2) as front, front.client() as client:
         client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")
         client.socket.settimeout(0.02)
@@ -323,7 +321,7 @@ def test_a_byte_now_and_then_does_not_buy_more_time(loop: str) -> None:
         assert data.startswith(b"HTTP/1.1 408 ")
 
 
-def test_the_time_that_an_answer_takes_is_not_the_clients(loop: str) -> None:
+def test_handler_time_does_not_count_towards_the_client_timeouts(loop: str) -> None:
     later = Later()
     with Front(loop, later, idle_s=0.1, request_s=0.1, unread_s=0.1) as front, front.client() as client:
         client.send(get("/1") + get("/2") + get("/3")[:5])
@@ -337,7 +335,7 @@ def test_the_time_that_an_answer_takes_is_not_the_clients(loop: str) -> None:
 
 
 @pytest.mark.thorough
-def test_the_idle_time_begins_with_the_answer(loop: str) -> None:
+def test_the_idle_timeout_starts_with_the_response(loop: str) -> None:
     later = Later()
     with Front(loop, later, idle_s=1) as front, front.client() as client:
         client.send(get())
@@ -354,7 +352,7 @@ def test_the_idle_time_begins_with_the_answer(loop: str) -> None:
 
 
 @pytest.mark.thorough
-def test_an_idle_client_that_has_left_a_little_unread_is_cut(loop: str) -> None:
+def test_an_idle_client_with_an_unread_response_is_disconnected(loop: str) -> None:
     less_than_is_held_back = OK._replace(body=b"a" * 30_000)
     with Front(loop, always(less_than_is_held_back), idle_s=1, unread_s=0.1) as front, front.client() as client:
         client.send(get())
@@ -371,7 +369,7 @@ def test_an_idle_client_that_has_left_a_little_unread_is_cut(loop: str) -> None:
 
 @pytest.mark.parametrize("answer_bytes", [20_000_000, 10])
 @pytest.mark.thorough
-def test_a_client_that_does_not_read_its_answers_is_cut(loop: str, answer_bytes: int) -> None:
+def test_a_client_that_does_not_read_responses_is_disconnected(loop: str, answer_bytes: int) -> None:
     response = OK._replace(body=b"a" * answer_bytes)
     with Front(loop, always(response), unread_s=0.2) as front, front.client() as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -384,7 +382,7 @@ def test_a_client_that_does_not_read_its_answers_is_cut(loop: str, answer_bytes:
         front.until(lambda: front.server.open_connections == 0)
 
 
-def test_a_client_that_closes_after_an_answer_it_does_not_read_is_cut(loop: str) -> None:
+def test_a_client_that_does_not_read_its_last_response_is_disconnected(loop: str) -> None:
     response = OK._replace(body=b"a" * 20_000_000)
     with Front(loop, always(response), unread_s=0.2) as front, front.client() as client:
         client.send(get("/", "Connection: close"))
@@ -395,7 +393,7 @@ def test_a_client_that_closes_after_an_answer_it_does_not_read_is_cut(loop: str)
 # The stop.
 
 
-def test_a_stop_closes_what_is_idle_and_lets_the_rest_be_answered(loop: str) -> None:
+def test_a_stop_closes_idle_connections_and_answers_open_requests(loop: str) -> None:
     later = Later()
     with Front(loop, later) as front:
         with front.client() as idle, front.client() as busy, front.client() as partial, front.client() as queued:
@@ -423,7 +421,7 @@ def test_a_stop_closes_what_is_idle_and_lets_the_rest_be_answered(loop: str) -> 
         front.until(lambda: front.server.open_connections == 0)
 
 
-def test_a_stop_cuts_what_is_not_answered_in_time(loop: str) -> None:
+def test_a_stop_closes_unanswered_connections_after_the_grace_time(loop: str) -> None:
     later = Later()
     with Front(loop, later) as front, front.client() as client:
         client.send(get())
@@ -433,7 +431,7 @@ def test_a_stop_cuts_what_is_not_answered_in_time(loop: str) -> None:
         assert front.server.open_connections == 0
 
 
-def test_an_address_that_is_taken_cannot_be_listened_on(loop: str, front: Front) -> None:
+def test_listening_on_a_port_in_use_is_refused(loop: str, front: Front) -> None:
     async def listen() -> None:
         with pytest.raises(InputError, match="in use"):
             await HttpServer(always(OK), "127.0.0.1", front.port).start()

@@ -30,7 +30,7 @@ def only(data: bytes, limits: RequestLimits = SMALL) -> Request:
     return request
 
 
-def test_a_request_is_taken_as_it_was_sent() -> None:
+def test_a_request_is_parsed_as_sent() -> None:
     request = only(
         b"POST /a/b?c=%20d HTTP/1.1\r\nHost: \t a \r\nX-Two: 1\r\nx-tWO:  2 \t \r\nContent-Length: 3\r\n\r\nabc"
     )
@@ -39,7 +39,7 @@ def test_a_request_is_taken_as_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize("size", [BLOCK_BYTES - 1, BLOCK_BYTES, 5 * BLOCK_BYTES + 7])
-def test_a_long_body_is_put_together_however_it_comes(size: int) -> None:
+def test_a_long_body_is_assembled_from_pieces_of_any_size(size: int) -> None:
     body = (bytes(range(256)) * (size // 256 + 1))[:size]
     for step in (997, READ_BYTES):
         reader = RequestReader(RequestLimits(), "peer")
@@ -54,7 +54,7 @@ def test_a_long_body_is_put_together_however_it_comes(size: int) -> None:
         assert reader.buffered_bytes < 100
 
 
-def test_chunks_are_put_together_and_their_trailers_left_out() -> None:
+def test_a_chunked_body_is_assembled_and_its_trailers_ignored() -> None:
     data = chunked(b"abc", b"d" * 10, trailers=b"Host: evil\r\nX-Late: 1\r\n")
     reader = read(data + get("/next"))
     first, second = reader.requests
@@ -63,7 +63,7 @@ def test_chunks_are_put_together_and_their_trailers_left_out() -> None:
     assert first.headers[b"host"] == b"a"
 
 
-def test_a_chunk_may_have_extensions() -> None:
+def test_chunk_extensions_are_accepted() -> None:
     data = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\n\r\n"
     assert only(data).body == b"abc"
 
@@ -73,7 +73,7 @@ def test_empty_lines_before_a_request_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Connection: keep-alive"])
-def test_http_1_1_stays_open(header: str) -> None:
+def test_an_http_1_1_connection_stays_open(header: str) -> None:
     assert not read(get("/", *([header] if header else []))).is_last
 
 
@@ -81,13 +81,13 @@ def test_http_1_1_stays_open(header: str) -> None:
     "data",
     [get("/", "Connection: close"), b"GET / HTTP/1.0\r\n\r\n", get("/", "Connection: x, Close")],
 )
-def test_after_the_last_request_nothing_is_read(data: bytes) -> None:
+def test_nothing_is_parsed_after_the_last_request(data: bytes) -> None:
     for more in (b"", b"\0", b"\r\n" * 50_000):
         reader = read(data + more, more, get("/next"))
         assert (len(reader.requests), reader.is_last, reader.refused) == (1, True, 0)
 
 
-def test_http_1_0_can_ask_to_stay_open_and_needs_no_host() -> None:
+def test_http_1_0_supports_keep_alive_and_needs_no_host() -> None:
     reader = read(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
     assert (len(reader.requests), reader.is_last) == (1, False)
 
@@ -137,27 +137,27 @@ HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
         b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
-def test_what_is_malformed_or_ambiguous_is_refused_and_nothing_after_it_is_read(data: bytes) -> None:
+def test_a_malformed_request_is_refused_and_nothing_after_it_is_parsed(data: bytes) -> None:
     reader = read(get("/before") + data, get("/after"))
     assert [request.target for request in reader.requests] == [b"/before"]
     assert reader.refused in ((400, 501) if b"gzip" in data else (400,))
 
 
-def test_a_transfer_coding_that_we_do_not_know_is_refused_as_such() -> None:
+def test_an_unknown_transfer_coding_gets_501() -> None:
     assert read(HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n").refused == 501
 
 
-def test_the_length_of_a_body_is_limited_as_soon_as_it_is_known() -> None:
+def test_a_content_length_over_the_limit_gets_413_at_once() -> None:
     assert len(only(post(b"a" * 20)).body) == 20
     assert read(post(b"a" * 21)[:-21]).refused == 413
 
 
-def test_the_length_of_a_chunked_body_is_limited() -> None:
+def test_a_chunked_body_over_the_limit_gets_413() -> None:
     assert len(only(chunked(b"a" * 15, b"b" * 5)).body) == 20
     assert read(chunked(b"a" * 15, b"b" * 6)).refused == 413
 
 
-def test_the_number_of_headers_is_limited() -> None:
+def test_too_many_headers_get_431() -> None:
     assert len(only(get("/", *["A: b", "C: d", "E: f", "G: h"])).headers) == 5
     assert read(get("/", *["A: b", "C: d", "E: f", "G: h", "I: j"])).refused == 431
     assert read(get("/", *["A: b"] * 4)).refused == 0
@@ -165,7 +165,7 @@ def test_the_number_of_headers_is_limited() -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_the_length_of_target_and_headers_is_limited_alike_however_they_are_cut(piece: int) -> None:
+def test_a_long_target_and_headers_get_431_for_any_piece_size(piece: int) -> None:
     fits = get("/" + "a" * 140, "B: " + "c" * 50)
     over = get("/" + "a" * 140, "B: " + "c" * 56)
     for data, refused in ((fits, 0), (over, 431), (get() + fits, 0), (get() + over, 431)):
@@ -173,7 +173,7 @@ def test_the_length_of_target_and_headers_is_limited_alike_however_they_are_cut(
 
 
 @pytest.mark.parametrize("start", [b"GET /", HEAD + b"X", HEAD + b"X: ", chunked(b"a")[:-2] + b"X", b"\r\n"])
-def test_what_never_ends_is_refused_before_it_fills_the_memory(start: bytes) -> None:
+def test_an_endless_request_head_gets_431_within_the_limit(start: bytes) -> None:
     reader = read(start)
     fed = 0
     while not reader.refused:
@@ -183,7 +183,7 @@ def test_what_never_ends_is_refused_before_it_fills_the_memory(start: bytes) -> 
     assert reader.refused == 431
 
 
-def test_what_has_come_of_a_request_is_let_go_of_at_once() -> None:
+def test_parsed_data_is_released_on_refusal_and_close() -> None:
     refused = read(chunked(b"a" * 15, b"b" * 15))
     assert (refused.refused, refused._body) == (413, b"")
     reader = read(post(b"a" * 20)[:-1])
@@ -197,7 +197,7 @@ def test_what_has_come_of_a_request_is_let_go_of_at_once() -> None:
         gc.enable()
 
 
-def test_a_request_to_change_the_protocol_is_read_as_any_other() -> None:
+def test_a_request_with_an_upgrade_header_is_parsed_normally() -> None:
     asks = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c")
     reader = read(post(b"abc", *asks) + get("/next") + post(b"d", *asks), limits=RequestLimits())
     assert [request.body for request in reader.requests] == [b"abc", b"", b"d"]
@@ -206,17 +206,17 @@ def test_a_request_to_change_the_protocol_is_read_as_any_other() -> None:
     assert reader.requests[0].headers[b"content-length"] == b"3"
 
 
-def test_many_requests_to_change_the_protocol_at_once_are_read() -> None:
+def test_many_pipelined_upgrade_requests_are_parsed() -> None:
     data = get("/", "Connection: upgrade", "Upgrade: x") * 250
     assert len(data) < READ_BYTES
     assert len(read(data, limits=RequestLimits()).requests) == 250
 
 
-def test_a_tunnel_is_refused() -> None:
+def test_a_connect_request_gets_405() -> None:
     assert read(b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\nabc").refused == 405
 
 
-def test_who_waits_to_be_told_to_go_on_is_known_until_the_body_comes() -> None:
+def test_expect_100_continue_is_reported_until_the_body_arrives() -> None:
     reader = RequestReader(SMALL, "peer")
     data = post(b"abc", "Expect: 100-Continue")
     reader.feed(data[:-3])
@@ -228,7 +228,7 @@ def test_who_waits_to_be_told_to_go_on_is_known_until_the_body_comes() -> None:
     assert not read(post(b"", "Expect: 100-continue")).expects
 
 
-def test_a_bug_of_ours_is_no_fault_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parser_bug_raises_instead_of_refusing_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = RequestReader(SMALL, "peer")
     monkeypatch.setattr(reader, "_headers", None)
     with pytest.raises(httptools.HttpParserCallbackError):
@@ -254,7 +254,7 @@ STREAMS = st.lists(REQUESTS, max_size=5).map(b"".join)
 
 
 @given(STREAMS, st.lists(st.integers(1, 40), min_size=1))
-def test_what_is_read_does_not_depend_on_how_it_is_cut(stream: bytes, lengths: list[int]) -> None:
+def test_parsing_does_not_depend_on_how_the_bytes_are_split(stream: bytes, lengths: list[int]) -> None:
     pieces: list[bytes] = []
     rest = stream
     while rest:
@@ -267,7 +267,7 @@ def test_what_is_read_does_not_depend_on_how_it_is_cut(stream: bytes, lengths: l
 
 
 @given(st.data())
-def test_no_bytes_are_too_much_for_it(data: st.DataObject) -> None:
+def test_arbitrary_bytes_are_parsed_or_refused_within_the_limits(data: st.DataObject) -> None:
     stream = bytearray(data.draw(st.one_of(STREAMS, st.binary())))
     for at, value in data.draw(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=4)):
         if at < len(stream):

@@ -30,7 +30,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-def test_all_of_it_works_over_tls(loop: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+def test_the_http_server_works_over_tls(loop: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     body = b"0123456789abcdef" * 60_000
     with Front(loop, tls=contexts[0], body_bytes=1_000_000) as front:
         with front.client(contexts[1]) as client:
@@ -53,7 +53,7 @@ def test_all_of_it_works_over_tls(loop: str, contexts: tuple[ssl.SSLContext, ssl
             assert idle.is_closed()
 
 
-def test_a_client_that_does_not_read_is_held_back_and_cut_over_tls_too(
+def test_a_client_that_does_not_read_is_disconnected_over_tls(
     loop: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
 ) -> None:
     large = OK._replace(body=b"a" * 1_000_000)
@@ -92,7 +92,7 @@ MIDDLES = st.sampled_from(
 
 @settings(max_examples=40)
 @given(st.lists(MIDDLES, max_size=5), ENDS, st.lists(st.integers(1, 60), min_size=1, max_size=5))
-def test_the_answers_do_not_depend_on_how_the_requests_are_cut(
+def test_responses_do_not_depend_on_how_the_requests_are_split(
     lasting: Front, middles: list[bytes], end: bytes, lengths: list[int]
 ) -> None:
     stream = b"".join(middles) + end
@@ -109,7 +109,7 @@ def test_the_answers_do_not_depend_on_how_the_requests_are_cut(
 
 @settings(max_examples=40)
 @given(st.lists(st.one_of(MIDDLES, st.binary(max_size=50)), min_size=1, max_size=4))
-def test_after_whatever_came_the_next_client_is_served(lasting: Front, pieces: list[bytes]) -> None:
+def test_the_next_client_is_served_after_arbitrary_bytes(lasting: Front, pieces: list[bytes]) -> None:
     with lasting.client() as client:
         try:
             client.send(b"".join(pieces))

@@ -27,7 +27,7 @@ from inturn.serving.listening import (
         ("host.example:1", ("host.example", 1)),
     ],
 )
-def test_an_address_is_a_host_and_a_port(address: str, found: tuple[str, int]) -> None:
+def test_a_listen_address_is_a_host_and_a_port(address: str, found: tuple[str, int]) -> None:
     assert health_address(address) == found
 
 
@@ -39,16 +39,16 @@ def test_an_address_without_a_port_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "LocalHost", "::1", "[::1]"])
-def test_loopback_addresses(host: str) -> None:
+def test_loopback_addresses_are_recognized(host: str) -> None:
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", "localhost.example.org", ""])  # noqa: S104 - none is loopback
-def test_addresses_that_other_machines_reach(host: str) -> None:
+def test_non_loopback_addresses_are_recognized(host: str) -> None:
     assert not is_loopback(host)
 
 
-def test_the_url_of_every_address_names_this_machine() -> None:
+def test_the_url_of_a_wildcard_address_names_localhost() -> None:
     assert server_url("0.0.0.0", 80, is_tls=False) == "http://localhost:80"  # noqa: S104 - nothing listens
     assert server_url("[::1]", 443, is_tls=True) == "https://[::1]:443"
 
@@ -59,7 +59,7 @@ def connects(family: socket.AddressFamily, host: str, port: int) -> bool:
         return client.connect_ex((host, port)) == 0
 
 
-def test_a_name_with_several_addresses_is_listened_on_at_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_with_several_addresses_is_bound_to_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
     both = [
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
         (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
@@ -74,7 +74,7 @@ def test_a_name_with_several_addresses_is_listened_on_at_one_port(monkeypatch: p
         close(sockets)
 
 
-def test_every_address_of_ipv6_includes_those_of_ipv4() -> None:
+def test_the_ipv6_wildcard_address_accepts_ipv4() -> None:
     sockets = listening_sockets("::", 0)
     try:
         assert connects(socket.AF_INET, "127.0.0.1", sockets[0].getsockname()[1])
@@ -82,7 +82,7 @@ def test_every_address_of_ipv6_includes_those_of_ipv4() -> None:
         close(sockets)
 
 
-def test_an_address_that_is_taken_is_named() -> None:
+def test_a_port_in_use_is_named() -> None:
     taken = listening_sockets("127.0.0.1", 0)
     port = taken[0].getsockname()[1]
     with pytest.raises(InputError, match=f"^port {port} on 127.0.0.1 is in use; .* set another port$"):
@@ -100,7 +100,7 @@ ABSENT = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))
 """An address that no machine has."""
 
 
-def test_an_address_that_this_machine_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_address_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [ABSENT, ONE])
     sockets = listening_sockets("localhost", 0)
     assert [each.getsockname()[0] for each in sockets] == ["127.0.0.1"]
@@ -110,7 +110,7 @@ def test_an_address_that_this_machine_lacks_is_left_out(monkeypatch: pytest.Monk
         listening_sockets("absent", 0)
 
 
-def test_a_port_that_one_of_several_addresses_lacks_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_on_one_of_several_addresses_leaves_no_open_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[socket.socket] = []
     bare = socket.socket
 
@@ -127,12 +127,12 @@ def test_a_port_that_one_of_several_addresses_lacks_leaves_no_socket(monkeypatch
 
 
 @pytest.mark.parametrize("host", ["x" * 70, "no.such.host.invalid"])
-def test_a_host_that_cannot_be_resolved_is_named(host: str) -> None:
+def test_an_unresolvable_host_is_named(host: str) -> None:
     with pytest.raises(InputError, match=f"^cannot listen on {host}:80"):
         listening_sockets(host, 80)
 
 
-def test_a_certificate_and_its_key_are_set_together() -> None:
+def test_tls_certificate_and_key_must_be_set_together() -> None:
     check_tls_pair(None, None)
     check_tls_pair("cert.pem", "key.pem")
     with pytest.raises(InputError, match=r"^tls_cert is set and tls_key is not; set both"):
@@ -141,7 +141,7 @@ def test_a_certificate_and_its_key_are_set_together() -> None:
         check_tls_pair(None, "key.pem")
 
 
-def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_named(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("nothing")
     with pytest.raises(InputError, match=r"cannot use certificate .*cert\.pem with key .*cert\.pem: .*two PEM files"):
         tls_context(tmp_path / "cert.pem", tmp_path / "cert.pem")

@@ -24,7 +24,7 @@ def usual() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_that_is_sent_twice_stops_in_order(usual: list[int], number: signal.Signals) -> None:
+def test_a_repeated_signal_stops_the_process_once(usual: list[int], number: signal.Signals) -> None:
     stops: list[int] = []
     stopped = threading.Event()
 
@@ -42,7 +42,7 @@ def test_a_signal_that_is_sent_twice_stops_in_order(usual: list[int], number: si
 
 
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
-def test_a_later_ctrl_c_has_its_usual_effect(
+def test_a_later_ctrl_c_calls_the_previous_sigint_handler(
     usual: list[int], monkeypatch: pytest.MonkeyPatch, first: signal.Signals
 ) -> None:
     monkeypatch.setattr(limits, "SIGNAL_REPEAT_S", 0.0)
@@ -54,7 +54,7 @@ def test_a_later_ctrl_c_has_its_usual_effect(
         assert usual == [signal.SIGINT]
 
 
-def test_a_command_ends_its_process_at_a_later_ctrl_c(usual: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_ctrl_c_calls_the_force_function(usual: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SIGNAL_REPEAT_S", 0.0)
     usual_at: list[list[int]] = []
     with stop_on_signals(lambda: None, force=lambda: usual_at.append([*usual])):
@@ -64,7 +64,7 @@ def test_a_command_ends_its_process_at_a_later_ctrl_c(usual: list[int], monkeypa
     assert usual_at == [[]]
 
 
-def test_a_sigint_within_a_second_of_the_first_signal_is_the_same_one() -> None:
+def test_a_sigint_within_a_second_of_the_first_signal_counts_as_a_repeat() -> None:
     now_s = [100.0]
     known = StopSignals(lambda: now_s[0])
     assert known.request_of(signal.SIGINT) == "stop"

@@ -20,7 +20,7 @@ ANCHOR = re.compile(r"""\bid=["']?([^"'\s>]+)""")
 
 
 @pytest.mark.slow
-def test_the_site_is_whole(tmp_path: Path) -> None:
+def test_the_documentation_site_has_no_broken_link_or_web_resource(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
     assert ran.returncode == 0, ran.stdout + ran.stderr

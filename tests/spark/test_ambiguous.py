@@ -30,14 +30,18 @@ def files(bucket: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_was_written_is_ours_whatever_the_answer_was(files: Storage, proxy: Proxy, fault: Fault) -> None:
+def test_a_create_with_an_ambiguous_answer_succeeds_if_its_content_was_written(
+    files: Storage, proxy: Proxy, fault: Fault
+) -> None:
     proxy.faults = once(fault, put="steps/1")
     files.create("steps/1.json", b"mine")
     assert files.read("steps/1.json") == b"mine"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_another_wrote_is_still_a_conflict(files: Storage, proxy: Proxy, fault: Fault) -> None:
+def test_a_create_with_an_ambiguous_answer_conflicts_with_foreign_content(
+    files: Storage, proxy: Proxy, fault: Fault
+) -> None:
     files.create("steps/1.json", b"another's")
     proxy.faults = once(fault, put="steps/1")
     with pytest.raises(StoreConflict, match=r"steps/1.json already exists"):
@@ -45,7 +49,7 @@ def test_what_another_wrote_is_still_a_conflict(files: Storage, proxy: Proxy, fa
     assert files.read("steps/1.json") == b"another's"
 
 
-def test_what_cannot_be_read_back_is_said_to_be_unknown(files: Storage, proxy: Proxy) -> None:
+def test_a_create_that_cannot_be_verified_reports_an_unknown_outcome(files: Storage, proxy: Proxy) -> None:
     def last_answer(method: str, path: str) -> Fault:
         proxy.refuses = method == "PUT"
         return 400 if proxy.refuses else None
@@ -57,7 +61,7 @@ def test_what_cannot_be_read_back_is_said_to_be_unknown(files: Storage, proxy: P
     assert files.read("steps/1.json") == b"mine"
 
 
-def test_a_decision_that_comes_twice_is_taken_once(files: Storage) -> None:
+def test_a_decision_file_left_after_its_application_is_applied_once(files: Storage) -> None:
     store = SparkStore(files.location.replace("s3a://", "s3://"))
     decision = Decision(id="d1", action=DecisionAction.RESUME, group="a", by="ada", at_us=1)
     name = store.decisions.append(decision)

@@ -33,7 +33,7 @@ def found_in(spark: SparkSession, out: Path) -> Counter[Fault]:
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_every_fault_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path, soak_seed: int) -> None:
+def test_an_audit_finds_every_injected_fault_and_no_other(spark: SparkSession, tmp_path: Path, soak_seed: int) -> None:
     log, injected = spoiled(soak_seed)
     report = audit(frame(spark, log), group="account", order="revision", id="id", out=str(tmp_path / "report"))
     truth = {fault: kind for kind, faults in injected.items() for fault in faults}
@@ -52,7 +52,7 @@ def test_every_fault_is_found_and_nothing_else(spark: SparkSession, tmp_path: Pa
     assert report.gaps.open == report.gaps.open_revisions == 4, "what may still be under way is not lost"
 
 
-def test_an_order_by_time_shows_ties_copies_and_how_late_messages_are(spark: SparkSession) -> None:
+def test_an_audit_by_time_reports_ties_duplicates_and_lateness(spark: SparkSession) -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
     def at(minutes: float) -> datetime:
@@ -86,7 +86,7 @@ def test_an_order_by_time_shows_ties_copies_and_how_late_messages_are(spark: Spa
     )
 
 
-def test_a_message_is_late_though_its_time_was_seen_before(spark: SparkSession) -> None:
+def test_a_message_with_an_already_seen_time_is_counted_as_late(spark: SparkSession) -> None:
     log = [("a", 5, "1"), ("a", 9, "2"), ("a", 5, "3"), ("a", 9, "4"), ("a", 1, "5"), ("a", 1, "6")]
     df = spark.createDataFrame(log, "g string, s bigint, id string").selectExpr("g", "timestamp_seconds(s) as at", "id")
     report = audit(df.coalesce(1), group="g", order_by="at", id="id")
@@ -96,7 +96,7 @@ def test_a_message_is_late_though_its_time_was_seen_before(spark: SparkSession) 
 
 
 @pytest.mark.slow
-def test_how_late_and_how_old_go_by_the_clock_of_the_log(spark: SparkSession) -> None:
+def test_lateness_and_gap_age_are_measured_by_the_time_column(spark: SparkSession) -> None:
     def row(group: str, revision: int, second: int) -> tuple[str, int, datetime]:
         return group, revision, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
 
@@ -123,7 +123,7 @@ def test_how_late_and_how_old_go_by_the_clock_of_the_log(spark: SparkSession) ->
 
 
 @pytest.mark.slow
-def test_a_column_of_the_delivery_that_makes_copies_differ_is_pointed_out(spark: SparkSession) -> None:
+def test_a_delivery_column_that_makes_duplicates_differ_is_named(spark: SparkSession) -> None:
     log = [("a", 1, "x", 100), ("a", 2, "y", 101), ("a", 1, "x", 102), ("b", 1, "x", 103), ("b", 1, "x", 104)]
     df = spark.createDataFrame([*log, ("b", 1, "other", 105)], "g string, n int, says string, seq int").coalesce(1)
     report = audit(df, group="g", order="n")
@@ -139,7 +139,7 @@ def test_a_column_of_the_delivery_that_makes_copies_differ_is_pointed_out(spark:
 
 
 @pytest.mark.slow
-def test_epochs_that_a_column_tells_are_no_faults(spark: SparkSession) -> None:
+def test_epochs_given_by_a_column_are_not_faults(spark: SparkSession) -> None:
     log = [("a", 1, 1), ("a", 1, 2), ("a", 2, 1), ("a", 2, 3), ("b", 1, 1)]
     df = spark.createDataFrame(log, "g string, boot int, revision int").coalesce(1)
     report = audit(df, group="g", order="revision", epoch="boot")
@@ -153,7 +153,7 @@ def test_epochs_that_a_column_tells_are_no_faults(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1])
-def test_a_group_that_lacks_its_beginning_has_a_gap_there(spark: SparkSession, start: int) -> None:
+def test_a_group_without_its_first_revisions_has_a_gap(spark: SparkSession, start: int) -> None:
     log = [(g, start + n) for g in "abc" for n in range(8) if (g, n) not in {("b", 0), ("b", 1)}]
     df = spark.createDataFrame(log, "g string, revision bigint").coalesce(1)
     report = audit(df, group="g", order="revision")
@@ -169,9 +169,7 @@ def test_a_group_that_lacks_its_beginning_has_a_gap_there(spark: SparkSession, s
 
 @pytest.mark.parametrize(("first", "second"), [(-(2**63), 1 - 2**63), (2**63 - 2, 2**63 - 1)])
 @pytest.mark.slow
-def test_the_least_and_the_greatest_revisions_are_told_like_others(
-    spark: SparkSession, first: int, second: int
-) -> None:
+def test_minimal_and_maximal_revisions_are_classified_like_others(spark: SparkSession, first: int, second: int) -> None:
     log = [("a", first, "x"), ("a", first, "x"), ("a", second, "y"), ("a", second, "y"), ("a", second, "z")]
     df = spark.createDataFrame(log, "account string, revision bigint, says string").coalesce(1)
     report = audit(df, group="account", order="revision")
@@ -180,7 +178,7 @@ def test_the_least_and_the_greatest_revisions_are_told_like_others(
     assert report.gaps.lost == report.gaps.open == 0
 
 
-def test_a_log_that_is_cut_off_at_its_beginning_has_no_gap_there(spark: SparkSession) -> None:
+def test_a_log_truncated_at_its_beginning_has_no_initial_gap(spark: SparkSession) -> None:
     log = [(g, 500 + 7 * at + n) for at, g in enumerate("abc") for n in range(8)]
     report = audit(spark.createDataFrame(log, "g string, revision bigint").coalesce(1), group="g", order="revision")
     assert report.keys.start is None
@@ -191,7 +189,7 @@ def test_a_log_that_is_cut_off_at_its_beginning_has_no_gap_there(spark: SparkSes
 
 
 @pytest.mark.slow
-def test_groups_that_begin_at_zero_and_at_one_are_taken_whole(spark: SparkSession) -> None:
+def test_groups_starting_at_zero_and_at_one_have_no_faults(spark: SparkSession) -> None:
     log = [(g, start + n) for g, start in {"a": 1, "b": 1, "c": 1, "d": 0}.items() for n in range(8)]
     report = audit(spark.createDataFrame(log, "g string, n bigint").coalesce(1), group="g", order="n")
     assert report.unexpected_faults() == []
@@ -203,7 +201,7 @@ def test_groups_that_begin_at_zero_and_at_one_are_taken_whole(spark: SparkSessio
     assert 'order=Gapless("n", start=0), on_gap=Wait("10 minutes", then="skip")' in late.grade.line
 
 
-def test_a_counter_that_falls_to_its_beginning_has_been_reset(spark: SparkSession) -> None:
+def test_a_counter_that_falls_to_its_start_is_reported_as_reset(spark: SparkSession) -> None:
     log = [("device", n) for n in (*range(5000, 5020), *range(30))]
     report = audit(spark.createDataFrame(log, "g string, n bigint").coalesce(1), group="g", order="n", start=0)
     assert report.found[FaultKind.RESET].messages == 1
@@ -215,7 +213,7 @@ def test_a_counter_that_falls_to_its_beginning_has_been_reset(spark: SparkSessio
     [([], 0, 0), ([("a", 1)], 1, 1), ([(None, 1)], 1, 0), ([("a", None)], 1, 0)],
 )
 @pytest.mark.slow
-def test_a_log_of_one_message_or_none(
+def test_an_audit_of_an_empty_or_one_message_log_writes_a_report(
     spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, ...]], messages: int, groups: int
 ) -> None:
     df = spark.createDataFrame(rows, "g string, revision bigint").coalesce(1)
@@ -226,7 +224,7 @@ def test_a_log_of_one_message_or_none(
 
 
 @pytest.mark.slow
-def test_without_an_order_columns_are_rated(spark: SparkSession) -> None:
+def test_an_audit_without_an_order_rates_the_columns(spark: SparkSession) -> None:
     log = [
         (
             f"account {n % 7}",
@@ -254,12 +252,12 @@ def test_without_an_order_columns_are_rated(spark: SparkSession) -> None:
     assert nothing.grade.line == 'Pipeline(name="messages", group="account", order=Arrival(), id="tx", handler=apply)'
 
 
-def test_a_null_moved_to_another_column_is_other_content(spark: SparkSession) -> None:
+def test_a_null_in_another_column_makes_a_conflict(spark: SparkSession) -> None:
     df = spark.createDataFrame([("a", 1, "x", None), ("a", 1, None, "x")], "g string, n int, b string, c string")
     assert set(audit(df.coalesce(1), group="g", order="n").found) == {FaultKind.CONFLICT}
 
 
-def test_columns_within_columns_and_names_with_dots(spark: SparkSession) -> None:
+def test_nested_columns_and_names_with_dots_can_be_audited(spark: SparkSession) -> None:
     df = spark.sql("""select named_struct('id', 'a', 'n', n) as payload, array(n) as list, map('k', n) as more,
         n as `dotted.name` from values (1), (2), (3) as t(n)""").coalesce(1)
     report = audit(df, group="payload.id", order="payload.n")
@@ -273,7 +271,7 @@ def test_columns_within_columns_and_names_with_dots(spark: SparkSession) -> None
     assert 'Gapless("`dotted.name`")' in dotted.grade.line
 
 
-def test_hot_groups_and_what_order_costs(spark: SparkSession) -> None:
+def test_an_audit_reports_hot_groups_and_their_throughput_limit(spark: SparkSession) -> None:
     log = [("hot", n) for n in range(1, 901)] + [(f"cold {n}", 1) for n in range(100)]
     report = audit(spark.createDataFrame(log, "g string, n bigint").coalesce(1), group="g", order="n")
     assert report.sizes is not None
@@ -295,7 +293,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_cannot_be_audited_is_told_in_words(spark: SparkSession, case: str) -> None:
+def test_invalid_audit_columns_are_refused_with_a_clear_message(spark: SparkSession, case: str) -> None:
     df = spark.sql("select 'a' as g, 1 as n, timestamp'2026-01-01' as at, array(1) as more")
     given, says = WRONG[case]
     with pytest.raises(InputError) as error:
@@ -305,12 +303,12 @@ def test_what_cannot_be_audited_is_told_in_words(spark: SparkSession, case: str)
         audit(df, group="g", order="n", patience="soon")
 
 
-def test_a_stream_is_no_log(spark: SparkSession) -> None:
+def test_a_stream_as_the_audit_input_is_refused(spark: SparkSession) -> None:
     with pytest.raises(InputError, match=r"spark\.read"):
         audit(spark.readStream.format("rate").load(), group="value")
 
 
-def test_nothing_stays_in_memory(spark: SparkSession) -> None:
+def test_an_audit_leaves_no_cached_data_in_spark(spark: SparkSession) -> None:
     df = spark.createDataFrame([("a", 1), ("a", 3)], "g string, n bigint")
     audit(df, group="g", order="n")
     assert not spark.sparkContext._jsc.sc().getPersistentRDDs().size()

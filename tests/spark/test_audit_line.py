@@ -118,7 +118,9 @@ def gapless(at: int) -> int:
 
 
 @pytest.mark.soak
-def test_revisions(spark: SparkSession, tmp_path: Path, soak_seed: int) -> None:
+def test_the_proposed_pipeline_for_revisions_gives_the_reported_counts(
+    spark: SparkSession, tmp_path: Path, soak_seed: int
+) -> None:
     log = Story(soak_seed, gapless).log()
     log.insert(5, {**log[9], "after": {"account": "a3", "version": -4, "tx": "below"}})
     report = audit(frame(spark, log, "bigint"), group="after.account", order="after.version")
@@ -135,7 +137,7 @@ def test_revisions(spark: SparkSession, tmp_path: Path, soak_seed: int) -> None:
 
 
 @pytest.mark.soak
-def test_numbers_with_holes(spark: SparkSession, soak_seed: int) -> None:
+def test_the_proposed_pipeline_for_numbers_with_holes_is_monotone(spark: SparkSession, soak_seed: int) -> None:
     log = Story(soak_seed, gapless, holes=True).log()
     report = audit(frame(spark, log, "bigint"), group="after.account", order_by="after.version")
     assert report.grade is not None
@@ -155,7 +157,9 @@ TIMES: dict[str, tuple[str, Callable[[int], Any]]] = {
 @pytest.mark.parametrize(
     "form", ["ns", *(pytest.param(each, marks=pytest.mark.slow) for each in ("text", "times", "s"))]
 )
-def test_times(spark: SparkSession, form: str, soak_seed: int) -> None:
+def test_the_proposed_pipeline_for_times_has_the_measured_lateness(
+    spark: SparkSession, form: str, soak_seed: int
+) -> None:
     kind, place = TIMES[form]
     log = Story(soak_seed, place).log()
     if form == "text":
@@ -195,7 +199,7 @@ def replay_with(report: AuditReport, log: list[Message], lateness_us: int) -> An
     return replace(pipeline, order=order).replay(log, final=True)
 
 
-def test_columns_within_others_are_rated_and_an_id_never_turns_a_message_away(spark: SparkSession) -> None:
+def test_nested_columns_are_rated_and_a_proposed_id_rejects_no_message(spark: SparkSession) -> None:
     first_ms = int(NOON.timestamp()) * 1_000
     log: list[Message] = [
         {
@@ -224,7 +228,7 @@ def test_columns_within_others_are_rated_and_an_id_never_turns_a_message_away(sp
     check(report, messages)
 
 
-def test_what_is_said_of_a_column_is_true(spark: SparkSession) -> None:
+def test_column_descriptions_match_the_data(spark: SparkSession) -> None:
     rows = [
         (f"g{at % 4}", at // 4, 5 if at % 40 else 4, 5, "7" if at % 5 == 0 else "much", None if at % 3 else at)
         for at in range(400)
@@ -238,7 +242,7 @@ def test_what_is_said_of_a_column_is_true(spark: SparkSession) -> None:
     assert said["n"].startswith("counts: every value is present, 100% of the messages are one above")
 
 
-def test_the_sample_tells_clocks_from_counts(spark: SparkSession) -> None:
+def test_the_sample_distinguishes_clocks_from_counters(spark: SparkSession) -> None:
     rows = spark.range(200).selectExpr(
         "1413976541 + id as created_at",
         "1413976541 + id as lsn",
@@ -263,7 +267,7 @@ def test_the_sample_tells_clocks_from_counts(spark: SparkSession) -> None:
     }
 
 
-def test_texts_are_read_as_a_pipeline_reads_them(spark: SparkSession) -> None:
+def test_time_texts_are_parsed_like_in_a_pipeline(spark: SparkSession) -> None:
     chance = random.Random(3)
 
     def text() -> str:
@@ -285,7 +289,7 @@ def test_texts_are_read_as_a_pipeline_reads_them(spark: SparkSession) -> None:
     assert sum(us is not None for us in read.values()) > 1_000
 
 
-def test_a_name_that_is_there_twice(spark: SparkSession) -> None:
+def test_a_log_with_a_repeated_column_name_can_be_audited(spark: SparkSession) -> None:
     twice = spark.sql("select 'a' as g, id + 1 as n, id as g, 'x' as t from range(4)").coalesce(1)
     report = audit(twice, group="g", order="n")
     assert (report.messages, report.groups, report.found) == (4, 1, {})

@@ -48,7 +48,9 @@ def counts(report: AuditReport) -> dict[str, int]:
     return {str(kind): found.messages for kind, found in report.found.items()}
 
 
-def test_flights_by_their_revision(spark: SparkSession, sent: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_an_audit_of_half_the_flights_by_revision_finds_the_true_faults(
+    spark: SparkSession, sent: list[dict[str, Any]], tmp_path: Path
+) -> None:
     """While the second half is on its way."""
     first = sent[: len(sent) // 2]
     report = audit(
@@ -71,7 +73,7 @@ def test_flights_by_their_revision(spark: SparkSession, sent: list[dict[str, Any
     assert report.grade.name == "Gapless"
 
 
-def test_flights_when_all_have_come(spark: SparkSession, sent: list[dict[str, Any]]) -> None:
+def test_an_audit_of_all_flights_finds_no_missing_revisions(spark: SparkSession, sent: list[dict[str, Any]]) -> None:
     truth, missing = expected(sent, "tail", "revision", *FLIGHT)
     assert not missing
     found = counts(audit(frame(spark, sent), group="tail", order="revision", arrival="offset"))
@@ -84,7 +86,7 @@ def test_flights_when_all_have_come(spark: SparkSession, sent: list[dict[str, An
     assert found["conflict"] == 1
 
 
-def test_flights_by_their_time(spark: SparkSession, sent: list[dict[str, Any]]) -> None:
+def test_an_audit_of_flights_by_time_proposes_timestamp(spark: SparkSession, sent: list[dict[str, Any]]) -> None:
     report = audit(frame(spark, sent), group="tail", order_by="at", arrival="offset")
     truth, _ = expected(sent, "tail", "at", *FLIGHT)
     assert counts(report) == {
@@ -141,7 +143,7 @@ def _frame(spark: SparkSession, log: list[dict[str, Any]]) -> Any:
     return spark.createDataFrame([tuple(change.values()) for change in log], CHANGE).coalesce(1)
 
 
-def test_the_history_of_a_repository_has_an_order_and_the_audit_finds_it(
+def test_an_audit_of_a_git_history_finds_its_revision_column(
     spark: SparkSession, changes: list[dict[str, Any]]
 ) -> None:
     report = audit(_frame(spark, changes), group="path", source="changes")
@@ -153,7 +155,7 @@ def test_the_history_of_a_repository_has_an_order_and_the_audit_finds_it(
     assert report.grade.line == 'Pipeline(name="changes", group="path", order=Gapless("revision"), handler=apply)'
 
 
-def test_a_history_that_came_badly_is_seen_through_and_its_pipeline_comes_to_what_git_has(
+def test_the_pipeline_proposed_for_a_disordered_git_history_gives_the_git_tree(
     spark: SparkSession, changes: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     chance = random.Random(5)
@@ -180,7 +182,7 @@ def test_a_history_that_came_badly_is_seen_through_and_its_pipeline_comes_to_wha
     assert {path: blob for path, blob in states.items() if set(blob) != {"0"}} == tree
 
 
-def test_changes_that_git_has_and_the_log_lacks_are_named(
+def test_an_audit_of_a_git_history_names_the_missing_changes(
     spark: SparkSession, changes: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     last = {change["path"]: change["revision"] for change in changes}
@@ -197,5 +199,5 @@ def test_changes_that_git_has_and_the_log_lacks_are_named(
     }
 
 
-def test_no_kind_of_fault_goes_without_words() -> None:
+def test_every_fault_kind_has_a_description() -> None:
     assert all(kind.meaning for kind in FaultKind)

@@ -17,7 +17,7 @@ SEEN = set(CARRIED) - {"ArrayType", "MapType", "TimeType"}
 
 
 @pytest.mark.slow
-def test_a_row_that_no_pipeline_takes_is_unreadable(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_invalid_for_a_pipeline_are_counted_as_unreadable(spark: SparkSession, tmp_path: Path) -> None:
     df, groups = frame(spark, [CARRIED[name] for name in there_are(sorted(SEEN))])
     invalid = sum(value is INVALID for _, _, value in groups.values())
     report = audit(df, group="g", order="r", out=str(tmp_path / "out"))
@@ -32,7 +32,7 @@ def rows(spark: SparkSession, *values: str) -> DataFrame:
     return spark.sql(f"SELECT * FROM VALUES {', '.join(texts)} AS t(g, r, v)")  # noqa: S608 - ours
 
 
-def test_groups_whose_names_are_no_utf8(spark: SparkSession, tmp_path: Path) -> None:
+def test_group_names_that_are_not_utf8_are_counted_as_unreadable(spark: SparkSession, tmp_path: Path) -> None:
     """Two names, of which Java makes the same characters."""
     df = rows(spark, "CAST(X'636166E9' AS string)", "CAST(X'636166E8' AS string)", "'caf'")
     report = audit(df, group="v", order="r", out=str(tmp_path / "out"))
@@ -42,7 +42,7 @@ def test_groups_whose_names_are_no_utf8(spark: SparkSession, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["order_by", "time", "arrival", "group", "id"])
-def test_days_and_times_beyond_those_of_python(spark: SparkSession, part: str) -> None:
+def test_dates_and_times_beyond_the_python_range_are_counted_as_unreadable(spark: SparkSession, part: str) -> None:
     """The greatest day of Spark has no microsecond."""
     day, time = "date_from_unix_date(2147483647)", "timestamp_micros(9223372036854775807)"
     for number, df in enumerate([rows(spark, "DATE'2024-01-01'", day), rows(spark, "TIMESTAMP'2024-01-01'", time)]):
@@ -55,7 +55,7 @@ def test_days_and_times_beyond_those_of_python(spark: SparkSession, part: str) -
 
 
 @pytest.mark.parametrize("name", there_are(["CalendarIntervalType", "GeometryType", "GeographyType"]))
-def test_a_type_that_spark_cannot_compare_is_refused(spark: SparkSession, name: str) -> None:
+def test_a_column_type_that_spark_cannot_compare_is_refused(spark: SparkSession, name: str) -> None:
     with pytest.raises(
         InputError, match=r"^the column 'v\.x' is .*, which an audit cannot compare: .*, or drop the column"
     ):
@@ -64,18 +64,18 @@ def test_a_type_that_spark_cannot_compare_is_refused(spark: SparkSession, name: 
 
 @pytest.mark.parametrize("sql", ["parse_json('1')", "map('a', 1)", "array(map('a', 1))"])
 @pytest.mark.parametrize("part", ["group", "id"])
-def test_no_name_of_a_group_and_no_id(spark: SparkSession, sql: str, part: str) -> None:
+def test_a_column_type_unsuitable_for_a_group_or_id_is_refused(spark: SparkSession, sql: str, part: str) -> None:
     with pytest.raises(InputError, match=r"^the column 'v' is .* neither a group nor an id: convert it with to_json"):
         audit(rows(spark, sql), **{"group": "g", "order": "r", part: "v"})
 
 
-def test_two_fields_of_one_name_are_refused(spark: SparkSession) -> None:
+def test_a_struct_with_two_fields_of_one_name_is_refused(spark: SparkSession) -> None:
     with pytest.raises(InputError, match=r"^the column 'v' has two fields named 'a'"):
         audit(rows(spark, "named_struct('a', 1, 'a', 2)"), group="g", order="r")
 
 
 @pytest.mark.slow
-def test_other_types_are_content(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_types_that_no_message_supports_are_compared_as_content(spark: SparkSession, tmp_path: Path) -> None:
     """Those that no message carries too: an audit only compares them."""
     df = spark.sql(
         "SELECT 'a' AS g, 1 AS r, parse_json('{}') AS v, map(array(1), 2) AS m, INTERVAL '1' YEAR AS y, map() AS n"

@@ -44,7 +44,9 @@ def frame(spark: SparkSession, rows: list[Any], ddl: str = DDL) -> DataFrame:
 
 
 @pytest.mark.parametrize(("steps", "buckets"), [(1, 1), (2, 3), (5, 4)])
-def test_one_answer_however_the_history_is_cut(spark: SparkSession, tmp_path: Path, steps: int, buckets: int) -> None:
+def test_batches_give_the_result_of_the_replay_for_any_split_of_the_history(
+    spark: SparkSession, tmp_path: Path, steps: int, buckets: int
+) -> None:
     small = spark.newSession()
     small.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "7")
     messages = history(seed=1)
@@ -60,7 +62,7 @@ def test_one_answer_however_the_history_is_cut(spark: SparkSession, tmp_path: Pa
         assert reports[0].counts == once.counts
 
 
-def test_what_waited_is_released_once_and_a_redelivery_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_held_messages_are_released_once_and_a_redelivery_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     late = [("a", 1, 5)]
     early = [("a", 2, 1), ("a", 3, 1), ("b", 1, 1)]
     first = batch(ledger, frame(spark, early), store=tmp_path, buckets=2)
@@ -75,7 +77,7 @@ def test_what_waited_is_released_once_and_a_redelivery_changes_nothing(spark: Sp
     )
 
 
-def test_a_handler_that_raises_parks_its_group_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_handler_error_parks_only_its_group(spark: SparkSession, tmp_path: Path) -> None:
     rows = [("a", 1, 4), ("a", 2, -7), ("a", 3, 4), ("b", 1, 4), ("b", 2, 4)]
     report = batch(ledger, frame(spark, rows), store=tmp_path, buckets=1)
     assert report.counts == Counts(received=5, applied=3, held=2)
@@ -92,7 +94,9 @@ def test_a_handler_that_raises_parks_its_group_alone(spark: SparkSession, tmp_pa
     assert behind.counts == Counts(received=3, applied=1, duplicate=1, held=1)
 
 
-def test_what_has_no_place_is_rejected_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_without_a_valid_group_or_revision_are_rejected_and_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     rows = [(None, 1, 5), (None, 1, 5), ("a", None, 5), ("a", 0, 5), ("a", 1, None), ("a", 1, 5)]
     report = batch(ledger, frame(spark, rows), store=tmp_path, buckets=2)
     assert report.counts == Counts(received=6, applied=1, rejected={"invalid": 5})
@@ -119,7 +123,7 @@ def test_a_conflict_is_decided_by_the_arrival_column_in_every_run(spark: SparkSe
         assert_tables(spark, tmp_path / str(run), once)
 
 
-def test_a_log_that_is_run_again_stores_its_conflicts_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_log_processed_again_stores_its_conflicts_once(spark: SparkSession, tmp_path: Path) -> None:
     arriving = pipeline(arrival="came")
     rows = [(f"acct-{at % 10}", 1 + at // 20, at, (at * 37) % 101) for at in range(60)]
     messages = frame(spark, rows, DDL + ", came bigint")
@@ -130,7 +134,7 @@ def test_a_log_that_is_run_again_stores_its_conflicts_once(spark: SparkSession, 
     assert read(spark, tmp_path, "rejected").count() == 30
 
 
-def test_time_passes_without_a_message(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_gap_wait_ends_in_a_batch_without_messages(spark: SparkSession, tmp_path: Path) -> None:
     skipping = pipeline(on_gap=Wait("10 minutes", then="skip"))
     first = batch(skipping, frame(spark, [("a", 1, 1), ("a", 3, 1)]), store=tmp_path, buckets=2, now=NOON)
     assert first.counts == Counts(received=2, applied=1, held=1)
@@ -159,7 +163,7 @@ def sum_up(state: dict[str, Any], reading: Reading) -> tuple[dict[str, Any], lis
     return {"sum": float(Decimal(state.get("sum", 0)) * 2 + reading.value)}, [reading.id]
 
 
-def test_a_message_is_the_same_whatever_types_and_time_zone_it_comes_in(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_message_is_a_duplicate_in_other_column_types_and_time_zones(spark: SparkSession, tmp_path: Path) -> None:
     readings = Pipeline(
         name="readings",
         group="device",
@@ -191,7 +195,7 @@ def test_a_message_is_the_same_whatever_types_and_time_zone_it_comes_in(spark: S
     assert again.counts == Counts(received=12, duplicate=12)
 
 
-def test_a_plain_dict_is_to_the_handler_what_it_is_to_the_replay(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_handler_gets_the_same_dict_as_in_the_replay(spark: SparkSession, tmp_path: Path) -> None:
     plain = Pipeline(name="plain", group="g", order=Gapless("r"), handler=lambda state, message: (state, [message]))
     message = {"g": "a", "r": 1, "tags": {"k": 1}, "list": [{"x": 1}], "none": None}
     ddl = "g string, r int, tags map<string, int>, list array<struct<x: int>>, none string"
@@ -299,7 +303,7 @@ BAD_INPUT["columns that differ in their case alone"] = (
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path, case: str) -> None:
+def test_invalid_input_is_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path, case: str) -> None:
     changes, rows, ddl, options, kind, says = BAD_INPUT[case]
     with pytest.raises(InturnError, match=says) as refused:
         batch(pipeline(**changes), frame(spark, rows, ddl), **{"store": tmp_path / "store", **options})
@@ -342,7 +346,7 @@ BAD_RUNS: dict[str, tuple[dict[str, Any], list[Any], type[InturnError], str]] = 
 
 
 @pytest.mark.parametrize("case", BAD_RUNS)
-def test_what_goes_wrong_on_a_worker_comes_back_as_it_is_and_commits_nothing(
+def test_an_error_on_a_spark_worker_is_raised_unchanged_and_commits_nothing(
     spark: SparkSession, tmp_path: Path, case: str
 ) -> None:
     changes, rows, kind, says = BAD_RUNS[case]
@@ -352,7 +356,7 @@ def test_what_goes_wrong_on_a_worker_comes_back_as_it_is_and_commits_nothing(
     assert read(spark, tmp_path, "steps").count() == 0
 
 
-def test_a_column_may_change_its_type_while_messages_wait(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_column_may_change_its_type_while_messages_are_held(spark: SparkSession, tmp_path: Path) -> None:
     plain = Pipeline(
         name="plain",
         group="g",
@@ -375,7 +379,7 @@ def test_a_column_may_change_its_type_while_messages_wait(spark: SparkSession, t
     ],
     ids=["another name", "another order", "another number of buckets"],
 )
-def test_a_store_belongs_to_one_pipeline(
+def test_a_batch_into_the_store_of_another_pipeline_is_refused(
     spark: SparkSession, ledger_store: Path, changes: dict[str, Any], options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(StoreMismatch, match=says):
@@ -389,14 +393,14 @@ def ledger_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     return store
 
 
-def test_a_directory_with_something_else_in_it_is_no_store(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_refused_as_a_store(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear reader")
     with pytest.raises(StoreError, match="is neither a store nor empty"):
         batch(ledger, frame(spark, ROWS), store=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
-def test_a_store_that_cannot_be_written_is_an_error_of_ours_and_mends(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unwritable_store_raises_store_error_and_works_after_the_repair(spark: SparkSession, tmp_path: Path) -> None:
     batch(ledger, frame(spark, [("a", 1, 3)]), store=tmp_path, buckets=1)  # 3 emits nothing
     blocked = tmp_path / "data" / "outputs"
     blocked.write_text("a file where the folder should be")
@@ -426,7 +430,7 @@ def blocking(began: Path, committed: Path) -> Callable[[Any, Any], Any]:
     return handler
 
 
-def test_of_two_writers_the_second_to_commit_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_second_of_two_writers_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:
     began, store = tmp_path / "began", tmp_path / "store"
     slow = pipeline(blocking(began, store / "steps" / "000000000001.json"))
     writer = Running(lambda: batch(slow, frame(spark, [("a", 1, 1), ("b", 1, 1)]), store=store, buckets=1))
@@ -439,7 +443,7 @@ def test_of_two_writers_the_second_to_commit_changes_nothing(spark: SparkSession
     assert (again.step, again.counts) == (2, Counts(received=2, applied=1, duplicate=1))
 
 
-def test_the_callers_session_is_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_leaves_the_session_of_the_caller_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     def settings() -> dict[str, str | None]:
         return dict(spark.conf.getAll)
 

@@ -22,7 +22,7 @@ def pipeline(least: int) -> Pipeline:
 
 
 @pytest.mark.slow
-def test_ten_thousand_decisions_are_taken_with_new_messages(spark: SparkSession, tmp_path: Path) -> None:
+def test_ten_thousand_decisions_are_applied_in_one_step_with_new_messages(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "store"
 
     def messages(revision: int, amount: int) -> Any:

@@ -50,7 +50,9 @@ def on_spark(store: Path) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("way", ["batch", "stream"])
-def test_outputs_come_in_the_order_in_which_they_were_made(spark: SparkSession, tmp_path: Path, way: str) -> None:
+def test_chained_outputs_are_applied_in_the_order_of_their_emission(
+    spark: SparkSession, tmp_path: Path, way: str
+) -> None:
     df = spark.createDataFrame([tuple(each.values()) for each in ROWS], "account string, at bigint, id string")
     batch(FIRST, df.repartition(3), store=tmp_path / "first", final=True, buckets=2)
     emitted = outputs(spark, tmp_path / "first", streaming=way == "stream")
@@ -65,7 +67,7 @@ def test_outputs_come_in_the_order_in_which_they_were_made(spark: SparkSession, 
     assert "__inturn_arrived" not in read(spark, tmp_path / "next", "rejected").columns
 
 
-def test_the_first_output_says_where_a_group_begins(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_first_chained_output_sets_the_start_revision_of_its_group(spark: SparkSession, tmp_path: Path) -> None:
     rows = [(account, at, f"{account}{at}", n) for n, at in enumerate((3, 4, 1)) for account in "abc"]
     df = spark.createDataFrame(rows, "account string, at bigint, id string, n bigint")
     batch(UNSORTED, df.repartition(3), store=tmp_path / "first", buckets=2)

@@ -41,7 +41,7 @@ def said(ran: Result) -> dict[str, Any]:
     return document
 
 
-def test_json_lines_of_mixed_types_and_broken_ones(command: Command, tmp_path: Path) -> None:
+def test_audit_reads_json_lines_of_mixed_types_and_counts_broken_ones(command: Command, tmp_path: Path) -> None:
     lines = [
         '{"order": 7, "revision": 1, "amount": 1.0, "placed": "2026-01-01T00:00:00Z"}',
         '{"order": "7", "revision": "2", "amount": 2, "placed": "2026-01-01T00:01:00Z"}',
@@ -66,7 +66,7 @@ def test_json_lines_of_mixed_types_and_broken_ones(command: Command, tmp_path: P
     assert json.loads((tmp_path / "report" / "report.json").read_text()) == report | {"seconds": report["seconds"]}
 
 
-def test_keys_of_a_csv_file_stay_as_they_are(command: Command, tmp_path: Path) -> None:
+def test_audit_keeps_csv_keys_unchanged(command: Command, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text('key,n,text\nNA,1,a\n" ",1,b\n7,1,c\n007,1,d\n,1,e\n7,2,"f, g"\n7,3\n')
     report = said(command(tmp_path / "log.csv", "--group", "key", "--order", "n", "--json"))
     assert report["groups"] == 4
@@ -78,7 +78,7 @@ def test_keys_of_a_csv_file_stay_as_they_are(command: Command, tmp_path: Path) -
     assert report["samples"]["placeholder-group"] == ["' '", "'NA'"]
 
 
-def test_files_of_a_folder_come_by_name_and_strict_is_an_exit_code(
+def test_audit_reads_folder_files_by_name_and_strict_sets_the_exit_code(
     spark: SparkSession, command: Command, tmp_path: Path
 ) -> None:
     folder = tmp_path / "a log" / "day=1"
@@ -98,7 +98,7 @@ def test_files_of_a_folder_come_by_name_and_strict_is_an_exit_code(
     assert command(tmp_path / "a log", "--group", "g", "--order", "revision", *allowed).exit_code == 0
 
 
-def test_a_delta_table_is_read_as_its_files_came(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+def test_audit_reads_a_delta_table_in_commit_order(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake", reason="a Delta table is read with deltalake, from the extra [delta]")
     for revisions in ((1, 2), (5, 6), (3, 4)):
         rows = {"g": ["a", "a"], "revision": revisions}
@@ -114,7 +114,7 @@ def test_a_delta_table_is_read_as_its_files_came(spark: SparkSession, command: C
     assert (ran.exit_code, "has no messages" in ran.stderr.replace("\n", " ")) == (1, True)
 
 
-def test_without_an_order_the_columns_are_shown(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+def test_audit_without_an_order_shows_the_columns(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     lines = [f"acct-{n % 3},{n // 3 + 1},{n * n % 97},2026-01-01 00:00:{n:02}" for n in range(60)]
     (tmp_path / "log.csv").write_text("\n".join(["account,version,amount,at", *lines]))
     ran = command(tmp_path / "log.csv", "--group", "account")
@@ -153,7 +153,7 @@ NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
 
 
 @pytest.mark.parametrize("case", NOT_DONE)
-def test_what_cannot_be_done_is_told_in_words(command: Command, tmp_path: Path, case: str) -> None:
+def test_audit_reports_invalid_arguments_without_a_traceback(command: Command, tmp_path: Path, case: str) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "bad.jsonl").write_text("no JSON\nat all\n")
     (tmp_path / "bad.parquet").write_text("PAR1 this is no Parquet")
@@ -166,7 +166,7 @@ def test_what_cannot_be_done_is_told_in_words(command: Command, tmp_path: Path, 
     assert "Traceback" not in ran.stderr
 
 
-def test_a_broken_file_among_good_ones_is_named(command: Command, tmp_path: Path) -> None:
+def test_audit_names_a_broken_file_among_good_ones(command: Command, tmp_path: Path) -> None:
     parquet.write_table(pa.table({"g": ["a"], "n": [1]}), tmp_path / "good.parquet")
     whole = (tmp_path / "good.parquet").read_bytes()
     (tmp_path / "half.parquet").write_bytes(whole[: len(whole) // 2])
@@ -177,9 +177,7 @@ def test_a_broken_file_among_good_ones_is_named(command: Command, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_lab_runs_on_messages_like_those_of_the_log_and_the_pages_link_both_ways(
-    command: Command, tmp_path: Path
-) -> None:
+def test_audit_lab_simulates_the_log_and_links_both_pages(command: Command, tmp_path: Path) -> None:
     lines = []
     for number in range(600):
         group, revision = number % 20, 1 + number // 20
@@ -208,9 +206,7 @@ def test_the_lab_runs_on_messages_like_those_of_the_log_and_the_pages_link_both_
     assert "--duration needs --lab" in later.stderr
 
 
-def test_a_page_that_cannot_be_made_is_refused_before_spark_starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_audit_without_jinja2_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without any session: what needs one would fail in other words."""
 
     def started(master: str) -> None:
@@ -225,7 +221,7 @@ def test_a_page_that_cannot_be_made_is_refused_before_spark_starts(
     assert not (tmp_path / "report").exists()
 
 
-def test_an_audit_in_python_checks_the_page_before_it_reads(
+def test_the_audit_function_without_jinja2_is_refused_before_it_reads(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -233,13 +229,13 @@ def test_an_audit_in_python_checks_the_page_before_it_reads(
         audit(spark.range(1), group="there is no such column", out=str(tmp_path / "report"))
 
 
-def test_the_extra_of_spark_brings_what_the_page_needs() -> None:
+def test_the_spark_extra_contains_jinja2() -> None:
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert any(each.startswith("jinja2") for each in extras["optional-dependencies"]["spark"])
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_columns_that_differ_only_in_case_are_refused_with_the_option_that_helps(
+def test_columns_that_differ_only_in_case_are_refused_with_the_setting_to_use(
     command: Command, tmp_path: Path, form: str
 ) -> None:
     source = tmp_path / f"log.{form}"
@@ -255,7 +251,7 @@ def test_columns_that_differ_only_in_case_are_refused_with_the_option_that_helps
     assert "spark.sql.caseSensitive=true" in told
 
 
-def test_a_column_of_numbers_that_one_value_makes_text_is_named(command: Command, tmp_path: Path) -> None:
+def test_audit_names_a_numeric_column_with_one_text_value(command: Command, tmp_path: Path) -> None:
     rows = [{"g": "a", "n": n, "x": "abc" if n == 3 else n / 2, "p": {"y": n}, "t": f"t{n}"} for n in range(1, 6)]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     given = (tmp_path / "log.jsonl", "--group", "g", "--order", "n")
@@ -266,14 +262,14 @@ def test_a_column_of_numbers_that_one_value_makes_text_is_named(command: Command
     assert "The column x is text: 1 of its 5 values is not a number" in " ".join(command(*given).stdout.split())
 
 
-def test_a_revision_of_digits_in_quotes_is_text_in_the_file_and_must_be_cast(command: Command, tmp_path: Path) -> None:
+def test_audit_says_to_cast_a_revision_of_quoted_digits(command: Command, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"g": "a", "n": "1"}\n{"g": "a", "n": "2"}\n')
     report = said(command(tmp_path / "log.jsonl", "--group", "g", "--order", "n", "--json"))
     assert report["grade"]["needs"] == ["The column n is string, which a pipeline does not accept: cast it to bigint."]
     assert report["texts"] == []
 
 
-def test_the_lab_needs_an_order(command: Command, tmp_path: Path) -> None:
+def test_audit_lab_without_an_order_is_refused(command: Command, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"device": "a", "text": "x"}\n{"device": "a", "text": "y"}\n')
     ran = command(tmp_path / "log.jsonl", "--group", "device", "--lab")
     assert ran.exit_code == 1

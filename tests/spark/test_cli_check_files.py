@@ -42,7 +42,7 @@ def csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     path.write_text("\n".join(["account,revision,amount", *lines]) + "\n")
 
 
-def test_all_four_engines_over_csv(tmp_path: Path) -> None:
+def test_check_runs_all_four_engines_on_csv(tmp_path: Path) -> None:
     csv(tmp_path / "in.csv", [*MESSAGES, {"account": "acct-1", "revision": "first", "amount": 1}])
     told = check(tmp_path / "in.csv", "replay,worker,batch,stream")
     assert list(told["engines"]) == ["replay", "worker", "batch", "stream"]
@@ -50,7 +50,7 @@ def test_all_four_engines_over_csv(tmp_path: Path) -> None:
     assert told["left_out"] == ['the line {"account":"acct-1","revision":"first","amount":"1"}']
 
 
-def test_a_folder_in_the_order_of_the_names_of_its_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_check_reads_a_folder_in_the_order_of_file_names(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name, part in (("b", MESSAGES[50:]), ("a", MESSAGES[:50])):
         frame = spark.createDataFrame([tuple(each.values()) for each in part], DDL)
@@ -61,7 +61,7 @@ def test_a_folder_in_the_order_of_the_names_of_its_files(spark: SparkSession, tm
     assert (first["received"], first["applied"]) == (50, ledger.replay(MESSAGES[:50]).counts.applied)
 
 
-def test_the_messages_of_a_queue(tmp_path: Path) -> None:
+def test_check_reads_the_messages_of_a_queue(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("payments")
         for each in MESSAGES:

@@ -84,14 +84,14 @@ def run(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
 STORE = ("--from", "in.jsonl", "--store", "s", "--master", "local[1]")
 
 
-def test_a_run_prints_its_report_alone_whatever_python_is_on_the_path() -> None:
+def test_run_prints_only_its_report_with_another_python_on_the_path() -> None:
     done = run("run", "lines.py:good", *STORE, "--json", PYSPARK_PYTHON="python3")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["counts"]["applied"] == 2
 
 
 @pytest.mark.slow
-def test_a_step_that_fails_with_an_error_of_ours_says_that_alone() -> None:
+def test_a_failed_step_prints_only_the_inturn_error() -> None:
     done = run("run", "lines.py:bare", *STORE)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("HandlerError: the handler of pipeline 'bare' must take (state, message) and return")
@@ -99,7 +99,7 @@ def test_a_step_that_fails_with_an_error_of_ours_says_that_alone() -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_that_fails_with_an_error_of_ours_says_that_alone(tmp_path: Path) -> None:
+def test_a_failed_stream_prints_only_the_inturn_error(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     (tmp_path / "in.jsonl").rename(tmp_path / "events" / "in.jsonl")
     given = ("--from", "events", "--store", "s", "--master", "local[1]", "--stream", "--trigger", "available now")
@@ -110,7 +110,7 @@ def test_a_stream_that_fails_with_an_error_of_ours_says_that_alone(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_an_error_of_spark_is_one_paragraph_that_says_how_to_see_the_whole() -> None:
+def test_a_spark_error_is_one_line_that_names_the_log_setting() -> None:
     done = run("run", "lines.py:lost", *STORE)
     assert (done.returncode, done.stdout) == (1, "")
     assert "RuntimeError: not on a worker. Set INTURN_LOG=info to see the traceback" in done.stderr
@@ -118,7 +118,7 @@ def test_an_error_of_spark_is_one_paragraph_that_says_how_to_see_the_whole() -> 
 
 
 @pytest.mark.slow
-def test_whoever_asks_sees_the_log_and_the_traceback() -> None:
+def test_inturn_log_shows_the_spark_log_and_the_traceback() -> None:
     done = run("run", "lines.py:lost", *STORE, INTURN_LOG="warn")
     assert done.returncode == 1
     assert "WARN" in done.stderr
@@ -128,7 +128,7 @@ def test_whoever_asks_sees_the_log_and_the_traceback() -> None:
 
 
 @pytest.mark.slow
-def test_an_audit_and_a_check_print_their_reports_alone() -> None:
+def test_audit_and_check_print_only_their_reports() -> None:
     done = run("audit", "in.jsonl", "--group", "account", "--order", "revision", "--master", "local[1]", "--json")
     assert (done.returncode, done.stderr, json.loads(done.stdout)["messages"]) == (0, "", 2)
     done = run("check", "lines.py:good", "--from", "in.jsonl", "--master", "local[1]", "--json")
@@ -136,7 +136,7 @@ def test_an_audit_and_a_check_print_their_reports_alone() -> None:
 
 
 @pytest.mark.slow
-def test_a_check_that_fails_in_spark_is_told_in_one_paragraph() -> None:
+def test_a_check_failure_in_spark_is_reported_without_a_traceback() -> None:
     done = run("check", "lines.py:lost", "--from", "in.jsonl", "--master", "local[1]", "--engines", "replay,batch")
     assert done.returncode == 1
     assert "not on a worker" in done.stderr + done.stdout
@@ -169,7 +169,7 @@ def test_ctrl_c_ends_a_run_without_a_traceback(after_s: int) -> None:
 
 
 @pytest.mark.slow
-def test_in_a_session_of_the_users_the_error_names_the_workers_python() -> None:
+def test_a_worker_python_without_inturn_is_named_in_the_error() -> None:
     done = run("-c", PLAIN)
     assert done.stdout == "False python3\n", "nothing of the session was configured"
     assert "inturn.core.errors.SetupError: the workers' Python, python3, cannot import " in done.stderr

@@ -43,7 +43,7 @@ def as_csv(path: Path, *columns: str) -> None:
     path.write_text("\n".join([",".join(columns), *lines]) + "\n")
 
 
-def test_json_lines(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+def test_run_reads_json_lines(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     as_json(tmp_path / "messages.jsonl")
     ran = command(f"{LEDGER}:ledger", "--from", tmp_path / "messages.jsonl", "--store", tmp_path / "s", "--json")
     assert (ran.exit_code, ran.stderr) == (0, "")
@@ -54,9 +54,7 @@ def test_json_lines(spark: SparkSession, command: Command, tmp_path: Path) -> No
     assert_tables(spark, tmp_path / "s", once)
 
 
-def test_a_line_that_cannot_be_read_is_rejected_with_its_text(
-    spark: SparkSession, command: Command, tmp_path: Path
-) -> None:
+def test_run_rejects_an_unreadable_line_with_its_text(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     good = '{"account": "a", "revision": 1, "amount": 1}'
     lines = [good, "no JSON at all", '{"account": "a", "revision": "two", "amount": 1}', '{"account": "a", "rev', good]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
@@ -70,7 +68,7 @@ def test_a_line_that_cannot_be_read_is_rejected_with_its_text(
     assert {row.detail for row in rejected} == {"the line cannot be parsed as the message type"}
 
 
-def test_parquet_in_a_folder(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+def test_run_reads_a_folder_of_parquet_files(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     frame = spark.createDataFrame([tuple(message.values()) for message in MESSAGES], DDL)
     frame.select("amount", "account", "revision").repartition(2).write.parquet(str(tmp_path / "messages"))
     ran = command(f"{LEDGER}:ledger", "--from", tmp_path / "messages", "--store", tmp_path / "s", "--buckets", 3)
@@ -90,7 +88,7 @@ def test_parquet_in_a_folder(spark: SparkSession, command: Command, tmp_path: Pa
         ("account", "amount", "revision"),
     ],
 )
-def test_csv(spark: SparkSession, command: Command, tmp_path: Path, columns: tuple[str, ...]) -> None:
+def test_run_reads_csv(spark: SparkSession, command: Command, tmp_path: Path, columns: tuple[str, ...]) -> None:
     as_csv(tmp_path / "messages.csv", *columns)
     ran = command(f"{LEDGER}:ledger", "--from", tmp_path / "messages.csv", "--store", tmp_path / "s", "--json")
     assert ran.exit_code == 0, ran.stderr
@@ -115,7 +113,7 @@ not_one = 7
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "in.csv"])
-def test_a_field_that_the_files_do_not_have_takes_its_default(
+def test_a_message_field_missing_in_the_files_takes_its_default(
     spark: SparkSession, command: Command, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "orders.py").write_text(WITH_DEFAULTS)
@@ -126,7 +124,7 @@ def test_a_field_that_the_files_do_not_have_takes_its_default(
     assert [row.output for row in read(spark, tmp_path / "s", "outputs").collect()] == ['"none"']
 
 
-def test_plain_dicts_have_the_columns_that_the_file_has(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+def test_dict_messages_have_the_columns_of_the_file(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     (tmp_path / "orders.py").write_text(WITH_DEFAULTS)
     (tmp_path / "in.csv").write_text('number,customer,note\n1,c,"a, b"\n2,c,\n')
     ran = command(f"{tmp_path}/orders.py:plain", "--from", tmp_path / "in.csv", "--store", tmp_path / "s")
@@ -153,7 +151,7 @@ NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
 
 
 @pytest.mark.parametrize("case", NOT_DONE)
-def test_what_cannot_be_done_is_told_in_words(command: Command, tmp_path: Path, case: str) -> None:
+def test_run_reports_invalid_arguments_without_a_traceback(command: Command, tmp_path: Path, case: str) -> None:
     (tmp_path / "orders.py").write_text(WITH_DEFAULTS)
     (tmp_path / "in.jsonl").write_text('{"customer": "c", "number": 1}\n')
     given, code, says = NOT_DONE[case]
@@ -168,7 +166,7 @@ def test_what_cannot_be_done_is_told_in_words(command: Command, tmp_path: Path, 
     assert not (tmp_path / "store").exists()
 
 
-def test_an_error_on_a_worker_is_told_in_words_too(command: Command, tmp_path: Path) -> None:
+def test_run_reports_an_error_of_a_spark_worker_without_a_traceback(command: Command, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(
         "from inturn import Gapless, Pipeline\n"
         "bad = Pipeline(name='bad', group='customer', order=Gapless('number'), handler=lambda state, order: None)\n"
@@ -180,7 +178,7 @@ def test_an_error_on_a_worker_is_told_in_words_too(command: Command, tmp_path: P
 
 
 @pytest.mark.slow
-def test_in_a_process_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_run_works_in_a_separate_process_with_master_and_now(spark: SparkSession, tmp_path: Path) -> None:
     as_json(tmp_path / "messages.jsonl")
     arguments = [f"{LEDGER}:ledger", "--from", tmp_path / "messages.jsonl", "--store", tmp_path / "s", "--json"]
     ran = run("-m", "inturn.cli", "run", *arguments, "--master", "local[2]", "--now", "2026-01-01T12:00:00")

@@ -58,7 +58,9 @@ def write(spark: SparkSession, folder: Path, *rows: str, names: str = "g, r, fai
     return folder / "in"
 
 
-def test_rows_that_python_cannot_hold(spark: SparkSession, command: Command, place: Path) -> None:
+def test_rows_with_values_beyond_python_types_are_counted_as_rejected(
+    spark: SparkSession, command: Command, place: Path
+) -> None:
     rows = [f"'g{at}', 1, false, {', '.join(each)}" for at, each in enumerate(VALUES)]
     rows.append(f"'fails', 1, true, {', '.join(VALUES[0])}")
     files, store = write(spark, place, *rows), place / "store"
@@ -94,7 +96,9 @@ def test_rows_that_python_cannot_hold(spark: SparkSession, command: Command, pla
         ("map(array(1), 2)", "array<int>"),
     ],
 )
-def test_types_that_no_message_carries(spark: SparkSession, command: Command, place: Path, sql: str, kind: str) -> None:
+def test_unsupported_column_types_are_refused_by_run_and_check_but_not_by_audit(
+    spark: SparkSession, command: Command, place: Path, sql: str, kind: str
+) -> None:
     files = write(spark, place, f"'a', 1, {sql}", names="g, r, v")
     for words in (["run", "--store", place / "store"], ["check", "--engines", "worker"]):
         ran = command(words[0], f"{place}/counts.py:counts", "--from", files, *words[1:])

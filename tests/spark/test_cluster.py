@@ -24,7 +24,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def test_on_a_cluster_the_code_travels_and_a_task_that_died_is_tried_again(
+def test_a_cluster_gets_the_user_code_and_retries_a_killed_task(
     spark: SparkSession, master: str, tmp_path: Path
 ) -> None:
     store, marker = tmp_path / "store", tmp_path / "died"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 CLIENT = Path(__file__).with_name("programs") / "connected.py"
 
 
-def test_a_batch_and_its_tables_through_connect_are_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_over_spark_connect_gives_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     messages, store = history(seed=2), tmp_path / "store"
     (tmp_path / "messages.json").write_text(json.dumps(messages))
     client = run(CLIENT, server(), tmp_path / "messages.json", store)

@@ -108,7 +108,7 @@ def streamed(df: DataFrame, folder: Path) -> Rows:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_reader_gives_the_rows_back(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_every_reader_restores_the_csv_rows(spark: SparkSession, tmp_path: Path, name: str) -> None:
     case = CASES[name]
     rows = rows_of(case, seed=7)
     (tmp_path / "in").mkdir()
@@ -132,7 +132,7 @@ def kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     return spark
 
 
-def test_the_commands_take_the_dialect(kept: SparkSession, tmp_path: Path) -> None:
+def test_commands_accept_the_csv_dialect_options(kept: SparkSession, tmp_path: Path) -> None:
     case = CASES["another dialect"]
     file = write(case, rows_of(case, seed=8), tmp_path / "events")
     options = ["--delimiter", ";", "--quote", "'", "--encoding", "ISO-8859-1", "--null", "NA"]
@@ -161,7 +161,7 @@ def test_the_commands_take_the_dialect(kept: SparkSession, tmp_path: Path) -> No
         (["--format", "json", "--null", "NA"], "--null is only for CSV files"),
     ],
 )
-def test_a_dialect_that_cannot_be_is_told(kept: SparkSession, tmp_path: Path, words: list[str], says: str) -> None:
+def test_an_invalid_csv_dialect_is_refused(kept: SparkSession, tmp_path: Path, words: list[str], says: str) -> None:
     (tmp_path / "events.csv").write_text("key,n\na,1\n")
     ran = CliRunner().invoke(app, ["audit", str(tmp_path / "events.csv"), "--group", "key", *words])
     assert (ran.exit_code, says in " ".join(ran.stderr.split())) == (1, True), ran.stderr
@@ -169,7 +169,7 @@ def test_a_dialect_that_cannot_be_is_told(kept: SparkSession, tmp_path: Path, wo
         Dialect(delimiter="\n")
 
 
-def test_a_row_of_another_length_is_invalid_and_a_header_alone_is_no_message(
+def test_a_csv_row_of_wrong_length_is_invalid_and_a_header_alone_gives_no_message(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text("key,n,text,more\nk,1,a,b\nk,2,a\nk,3,a,b,c\n")
@@ -179,7 +179,7 @@ def test_a_row_of_another_length_is_invalid_and_a_header_alone_is_no_message(
     assert read_log(spark, str(tmp_path / "b.csv")).df.columns[:2] == ["key", "n"]
 
 
-def test_a_column_name_may_be_there_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_repeated_csv_column_names_get_unique_suffixes(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("g,n,at,AT,n\na,1,x,y,9\na,2,x,y,9\n")
     log = read_log(spark, str(tmp_path / "log.csv"))
     assert log.df.columns[:5] == ["g", "n", "at", "AT_2", "n_2"]

@@ -12,7 +12,7 @@ from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_every_aircraft_is_right_on_spark_which_is_killed_and_in_process(spark, tmp_path, capsys):
+def test_the_demo_is_right_for_every_aircraft_on_killed_spark_and_in_process(spark, tmp_path, capsys):
     run.main(tmp_path / "demo", json=True, spark=spark)
     shown = json.loads(capsys.readouterr().out)
     assert shown["good"]

@@ -87,7 +87,7 @@ IN_CI = {"gapless, one epoch after the other", "skips", "parks"}  # tens of seco
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.slow if case in IN_CI else ()) for case in CASES]
 )
-def test_every_kind_of_disorder_has_one_answer(spark: SparkSession, case: str) -> None:
+def test_all_four_engines_agree_on_every_kind_of_disorder(spark: SparkSession, case: str) -> None:
     line, came = CASES[case]
     story = same(line, came, engines=ALL, seed=len(case), spark=spark)
     assert story.outputs
@@ -100,7 +100,7 @@ def test_every_kind_of_disorder_has_one_answer(spark: SparkSession, case: str) -
 
 
 @pytest.mark.parametrize("arrival", ["n", None])
-def test_messages_of_one_time_have_one_order(spark: SparkSession, arrival: str | None) -> None:
+def test_all_four_engines_order_messages_of_equal_time_alike(spark: SparkSession, arrival: str | None) -> None:
     """Half of the ids are numbers, and the times differ in their nanoseconds."""
     chance = random.Random(8)
     messages = [
@@ -121,7 +121,7 @@ def test_messages_of_one_time_have_one_order(spark: SparkSession, arrival: str |
 PHANTOM = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "phantom_record.py"))
 
 
-def test_a_phantom_record(spark: SparkSession) -> None:
+def test_all_four_engines_agree_on_a_phantom_record_handler(spark: SparkSession) -> None:
     chance, webhook = random.Random(1), PHANTOM["Webhook"]
     clean = [
         webhook(
@@ -184,7 +184,7 @@ def take(customer: Customer, order: Order) -> tuple[Customer, list[Any]]:
     return after, [order, {"colours": {each.value for each in colours}, "spent": after.spent, "took": order.at - NOON}]
 
 
-def test_types_that_json_has_not(spark: SparkSession) -> None:
+def test_all_four_engines_agree_on_types_without_a_json_form(spark: SparkSession) -> None:
     """A state, a message and an output are the same values, and the same text, wherever they have been."""
     chance, berlin = random.Random(2), dt.timezone(dt.timedelta(hours=2))
     clean = [
@@ -223,13 +223,13 @@ def found(line: Pipeline, messages: Sequence[Row], spark: SparkSession, engine: 
     return compare(line, messages, engines=[engine], spark=spark)
 
 
-def test_a_handler_that_depends_on_its_process_is_found(spark: SparkSession) -> None:
+def test_a_process_dependent_handler_is_detected_by_the_batch_engine(spark: SparkSession) -> None:
     line = replace(ledger(Gapless("revision")), handler=lambda state, message: ({"pid": os.getpid()}, []))
     with pytest.raises(Different, match=r"group 'acct-0' has different states: replay has {'pid': \d+}, batch has {'p"):
         same(line, CLEAN, engines=["batch"], spark=spark)
 
 
-def test_a_batch_that_loses_a_message_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_lost_by_a_batch_is_detected(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def lossy(line: Pipeline, df: DataFrame, **more: Any) -> Any:
         return batch(line, df.where("account != 'acct-2' OR revision != 5"), **more)
 
@@ -239,7 +239,9 @@ def test_a_batch_that_loses_a_message_is_found(spark: SparkSession, monkeypatch:
     assert "batch: 43 of 44 messages were counted as received" in told
 
 
-def test_a_batch_in_an_order_of_its_own_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_ignores_the_arrival_order_is_detected(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So the column that says when messages came does decide; without it the same messages come to something else."""
     line, came = ledger(Monotone("revision")), disorder(CLEAN, seed=3, displaced=1)
     comparison = found(line, came, spark, "batch")
@@ -251,13 +253,13 @@ def test_a_batch_in_an_order_of_its_own_is_found(spark: SparkSession, monkeypatc
     assert not found(line, came, spark, "batch").agrees("batch")
 
 
-def test_a_stream_that_takes_everything_again_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_reads_everything_again_is_detected(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_engines, "_forget_last", shutil.rmtree)
     told = found(ledger(Gapless("revision")), CLEAN, spark, "stream").differences
     assert [str(each) for each in told] == ["stream: 88 of 44 messages were counted as received"]
 
 
-def test_an_engine_that_cannot_take_them_says_why(spark: SparkSession) -> None:
+def test_an_engine_that_cannot_read_the_messages_reports_why(spark: SparkSession) -> None:
     """The pure timeline takes any value for an id; a batch wants a column of names."""
     line, came = ledger(Timestamp("revision")), [{**each, "id": at + 0.5} for at, each in enumerate(CLEAN)]
     (told,) = found(line, came, spark, "batch").differences
@@ -266,11 +268,11 @@ def test_an_engine_that_cannot_take_them_says_why(spark: SparkSession) -> None:
         found(ledger(Gapless("revision")), [CLEAN[0], {**CLEAN[1], "amount": "5"}], spark, "batch")
 
 
-def test_no_messages_and_a_session_that_is_there(spark: SparkSession) -> None:
+def test_no_messages_give_an_empty_result_and_keep_the_spark_session(spark: SparkSession) -> None:
     assert same(ledger(Gapless("revision")), [], engines=ALL) == EngineResult(seconds=pytest.approx(0, abs=60))
     assert spark.range(1).count() == 1, "it was not stopped"
 
 
-def test_what_is_no_message_is_told_as_the_pure_timeline_tells_it(spark: SparkSession) -> None:
+def test_an_object_that_is_not_a_message_is_refused_like_in_the_replay(spark: SparkSession) -> None:
     with pytest.raises(InputError, match="a message of pipeline 'ledger' is 'text'; expected a dict"):
         same(ledger(Gapless("revision")), ["text"], engines=ALL, spark=spark)

@@ -48,7 +48,7 @@ def body(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def test_a_record_is_a_row_of_a_queue_s_log(spark: SparkSession) -> None:
+def test_from_kafka_gives_a_record_the_columns_of_the_queue_log(spark: SparkSession) -> None:
     (row,) = from_kafka(records(spark, body(revision=7, amount=5)), BY_KEY).collect()
     assert row.asDict() | {"sent_at": row.sent_at.timestamp()} == {
         "sequence_number": 0,
@@ -65,7 +65,7 @@ def test_a_record_is_a_row_of_a_queue_s_log(spark: SparkSession) -> None:
     }
 
 
-def test_parts_of_the_record_are_where_a_source_of_ingest_has_them(spark: SparkSession) -> None:
+def test_from_kafka_maps_record_parts_like_an_ingest_source(spark: SparkSession) -> None:
     mapping = MessageMapping(group="partition", revision="position", id="headers.id", format="text")
     rows = from_kafka(records(spark, b"one", b"two", id=b"x-1"), mapping).collect()
     assert [(row.group, row.revision, row.dedup_id, row.body) for row in rows] == [
@@ -76,7 +76,7 @@ def test_parts_of_the_record_are_where_a_source_of_ingest_has_them(spark: SparkS
     assert (base64.b64decode(row.body), row.content) == (b"\xff", "bytes")
 
 
-def test_what_cannot_be_mapped_is_rejected_with_its_bytes(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unmappable_kafka_record_is_rejected_with_its_bytes(spark: SparkSession, tmp_path: Path) -> None:
     given = records(
         spark, body(revision=1, amount=5), b"\xff{", None, body(revision=2), b"{}", body(revision=3, amount=1)
     )
@@ -89,12 +89,12 @@ def test_what_cannot_be_mapped_is_rejected_with_its_bytes(spark: SparkSession, t
     assert kept[1]["error"].startswith("the body is not")
 
 
-def test_tombstones_are_passed_over_if_the_mapping_says_so(spark: SparkSession) -> None:
+def test_from_kafka_skips_tombstones_with_ignore_empty(spark: SparkSession) -> None:
     mapping = MessageMapping(group="key", revision="body.revision", ignore_empty=True)
     assert from_kafka(records(spark, None, body(revision=1), None), mapping).count() == 1
 
 
-def test_changes_of_debezium_are_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_from_kafka_maps_debezium_changes_to_columns(spark: SparkSession, tmp_path: Path) -> None:
     def change(lsn: int, op: str, before: Any, after: Any) -> bytes:
         source = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "stock", "lsn": lsn}
         return body(op=op, before=before, after=after, source=source)
@@ -126,7 +126,7 @@ def test_changes_of_debezium_are_columns(spark: SparkSession, tmp_path: Path) ->
     assert [json.loads(row.output) for row in outputs] == ["c", "u", "d"]
 
 
-def test_rows_of_sql_server_are_in_the_order_of_their_positions(spark: SparkSession, tmp_path: Path) -> None:
+def test_sql_server_changes_are_ordered_by_their_positions(spark: SparkSession, tmp_path: Path) -> None:
     """Behind the last one the connector started again, and sends the first two again at another time."""
     places = [
         ("27:ac0:1", None, None),
@@ -168,7 +168,7 @@ def test_rows_of_sql_server_are_in_the_order_of_their_positions(spark: SparkSess
         ("headers", MessageMapping(group="headers.account"), "includeHeaders"),
     ],
 )
-def test_a_frame_that_is_not_kafka_s_is_refused(
+def test_a_data_frame_without_the_kafka_columns_is_refused(
     spark: SparkSession, drop: str, mapping: MessageMapping, says: str
 ) -> None:
     with pytest.raises(InputError, match=says):
@@ -204,7 +204,7 @@ def put(kafka: Kafka, name: str, sent: Sequence[dict[str, Any]], partitions: int
 
 @pytest.mark.slow
 @pytest.mark.installs
-def test_drivers_and_executors_are_killed_and_partitions_are_added(
+def test_a_kafka_stream_survives_killed_drivers_executors_and_new_partitions(
     spark: SparkSession, kafka: Kafka, connected: Path, master: str, tmp_path: Path, soak_seed: int
 ) -> None:
     chance = random.Random(soak_seed)

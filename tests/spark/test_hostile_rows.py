@@ -35,13 +35,13 @@ def rows() -> list[Row]:
 
 
 @pytest.mark.slow
-def test_every_engine_says_the_same(spark: SparkSession) -> None:
+def test_hostile_messages_have_the_same_result_in_replay_worker_and_batch(spark: SparkSession) -> None:
     found = compare(hostile, rows(), engines=("replay", "worker", "batch"), spark=spark)
     assert [str(each) for each in found.differences] == []
     assert found.results["batch"].counts.rejected["invalid"] > 0
 
 
-def test_a_string_that_is_no_utf8_is_invalid_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_string_that_is_not_utf8_makes_only_its_message_invalid(spark: SparkSession, tmp_path: Path) -> None:
     rows = [(b"a", 1, b"x"), (b"b", 1, b"\xe9"), (b"\xe9", 1, b"y")]
     raw = spark.createDataFrame(rows, "g binary, r bigint, text binary")
     df = raw.selectExpr("CAST(g AS string) AS g", "r", "CAST(text AS string) AS text", "'i' AS id", "false AS fails")

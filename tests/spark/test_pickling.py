@@ -42,7 +42,7 @@ def on_a_worker(pipeline: Pipeline, code: str) -> None:
     assert run.returncode == 0, run.stderr.decode()
 
 
-def test_a_dataclass_with_its_defaults_methods_and_enum() -> None:
+def test_a_pickled_dataclass_keeps_defaults_methods_and_enum() -> None:
     on_a_worker(
         workshop.parts,
         """
@@ -58,14 +58,14 @@ def test_a_dataclass_with_its_defaults_methods_and_enum() -> None:
     )
 
 
-def test_types_that_msgspec_has_read_before() -> None:
+def test_types_with_a_msgspec_cache_can_be_pickled() -> None:
     """It leaves a note on them that cannot be sent: a worker, or another pipeline, may have been there first."""
     part = msgspec.json.decode(b'{"group": "a", "revision": 1, "colour": "red"}', type=workshop.parts.message)
     assert all("__msgspec_cache__" in vars(each) for each in (type(part), type(part.colour)))
     on_a_worker(workshop.parts, "assert pipeline.message(group='a', revision=1).colour.value == 'red'")
 
 
-def test_a_struct_with_its_options_and_methods() -> None:
+def test_a_pickled_struct_keeps_options_and_methods() -> None:
     on_a_worker(
         workshop.money,
         """
@@ -84,7 +84,7 @@ def test_a_struct_with_its_options_and_methods() -> None:
     )
 
 
-def test_a_tagged_struct_with_defaults() -> None:
+def test_a_pickled_tagged_struct_keeps_tag_and_defaults() -> None:
     on_a_worker(
         workshop.tagged,
         """
@@ -98,11 +98,11 @@ def test_a_tagged_struct_with_defaults() -> None:
     )
 
 
-def test_a_struct_with_operators() -> None:
+def test_a_pickled_struct_keeps_operators() -> None:
     on_a_worker(workshop.added, "assert pipeline.handler(pipeline.state(5), {}) == (pipeline.state(6), ['0.05'])")
 
 
-def test_types_that_come_again_are_the_same_types() -> None:
+def test_types_unpickled_repeatedly_are_the_same_types() -> None:
     """A worker gets the pipeline with every task; what an earlier task made of a type, a later one must know."""
     on_a_worker(
         workshop.owner,
@@ -116,7 +116,7 @@ def test_types_that_come_again_are_the_same_types() -> None:
     )
 
 
-def test_a_struct_that_checks_itself() -> None:
+def test_a_pickled_struct_keeps_its_post_init_check() -> None:
     on_a_worker(
         workshop.checked,
         """
@@ -129,22 +129,22 @@ def test_a_struct_that_checks_itself() -> None:
     )
 
 
-def test_a_struct_that_extends_another() -> None:
+def test_a_pickled_struct_keeps_its_base_struct() -> None:
     on_a_worker(
         workshop.deposits,
         "assert pipeline.handler({}, pipeline.message('a', 1))[1] == ['deposit, event 1', True]",
     )
 
 
-def test_a_struct_with_other_names_in_json() -> None:
+def test_a_pickled_struct_keeps_renamed_json_fields() -> None:
     on_a_worker(workshop.named, """assert msgspec.json.encode(pipeline.state()) == b'{"firstName":"Ada"}'""")
 
 
-def test_a_struct_of_keywords_alone() -> None:
+def test_a_pickled_struct_keeps_keyword_only_fields() -> None:
     on_a_worker(workshop.keywords, "assert pipeline.message(group='a', revision=1).size == 1")
 
 
-def test_type_hints_that_are_texts() -> None:
+def test_a_pickled_type_with_string_annotations_is_usable() -> None:
     on_a_worker(
         later.visited,
         """
@@ -155,7 +155,7 @@ def test_type_hints_that_are_texts() -> None:
     )
 
 
-def test_an_installed_module_goes_by_its_name_alone() -> None:
+def test_objects_of_installed_modules_are_pickled_by_name() -> None:
     registered = pickling.cloudpickle.list_registry_pickle_by_value()
     by_name = pickling.dumps(workshop.made(handler=shutil.copyfile))
     assert len(by_name) < len(pickling.dumps(workshop.made())) < 3_000
@@ -164,7 +164,7 @@ def test_an_installed_module_goes_by_its_name_alone() -> None:
     assert pickling.cloudpickle.list_registry_pickle_by_value() == registered, "which is Spark's own, too"
 
 
-def test_a_handler_that_holds_a_lock_or_a_session_is_refused_in_words(spark: SparkSession) -> None:
+def test_a_handler_with_a_lock_or_a_session_cannot_be_sent_and_is_refused(spark: SparkSession) -> None:
     for what in (threading.Lock(), spark):
         holding = Pipeline(
             name="holding",
@@ -176,7 +176,7 @@ def test_a_handler_that_holds_a_lock_or_a_session_is_refused_in_words(spark: Spa
             pickling.dumps(holding)
 
 
-def test_a_module_that_a_worker_lacks_is_named() -> None:
+def test_a_module_missing_on_a_spark_worker_is_named() -> None:
     sent = pickling.dumps(workshop.parts).replace(b"inturn.core.pipeline.order", b"inturn.core.pipeline.other")
     with pytest.raises(SetupError, match=r"cannot import 'inturn\.core\.pipeline\.other'.*--py-files"):
         pickling.loads(sent)

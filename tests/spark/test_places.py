@@ -69,7 +69,7 @@ CASES: dict[str, Pipeline] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_all_engines_find_them(spark: SparkSession, case: str) -> None:
+def test_all_engines_agree_on_nested_groups_revisions_and_times(spark: SparkSession, case: str) -> None:
     log = disorder(clean(), seed=3, distance=8, contradict=lambda each: {**each, "v": 7})
     log.append({**log[0], "after": {"account": "a1", "version": None, "tx.id": "x"}})
     if case == "text":
@@ -82,7 +82,7 @@ def test_all_engines_find_them(spark: SparkSession, case: str) -> None:
     assert found.results["replay"].counts.applied > 20
 
 
-def test_the_envelope_of_a_queue_fills_fields_within_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_envelope_of_a_queue_fills_nested_fields(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = CASES["typed"]
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("changes")
@@ -96,7 +96,7 @@ def test_the_envelope_of_a_queue_fills_fields_within_others(spark: SparkSession,
     assert json.loads(read(spark, str(tmp_path / "out"), "states").collect()[0].state)["n"] == 8
 
 
-def test_a_column_with_a_dot_in_its_name_is_quoted(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_column_with_a_dot_in_its_name_must_be_quoted(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.sql("select 'a' as `g.x`, 1L as r, 1 as v")
     with pytest.raises(InputError, match=r"has no column 'g\.x'.*; write '`g\.x`'"):
         batch(Pipeline(name="p", group="g.x", order=Gapless("r"), handler=post), df, store=tmp_path / "out")

@@ -33,7 +33,9 @@ def assert_followed(spark: SparkSession, store: Path, address: str) -> None:
     ]
 
 
-def test_tables_follow_each_step(spark: SparkSession, tmp_path: Path, empty_postgres_url: str) -> None:
+def test_published_tables_equal_the_store_after_each_step(
+    spark: SparkSession, tmp_path: Path, empty_postgres_url: str
+) -> None:
     for messages in cut(MESSAGES, 3):
         df = spark.createDataFrame([tuple(each.values()) for each in messages], DDL)
         to = f"{empty_postgres_url}#balances"
@@ -42,7 +44,7 @@ def test_tables_follow_each_step(spark: SparkSession, tmp_path: Path, empty_post
 
 
 @pytest.mark.slow
-def test_a_stream_that_died_after_a_commit_is_caught_up_with(
+def test_a_step_committed_by_a_killed_stream_is_published_by_the_next_run(
     spark: SparkSession, tmp_path: Path, empty_postgres_url: str
 ) -> None:
     (tmp_path / "in").mkdir()
@@ -72,7 +74,7 @@ def test_a_stream_that_died_after_a_commit_is_caught_up_with(
         ({"states_to": "shop.db#t"}, "states_to is 'shop.db#t'; expected postgresql://…#TABLE"),
     ],
 )
-def test_an_option_that_is_not_valid_is_told(
+def test_an_invalid_publishing_option_is_refused(
     spark: SparkSession, tmp_path: Path, option: dict[str, str], says: str
 ) -> None:
     with pytest.raises(InputError, match=says):

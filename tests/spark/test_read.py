@@ -92,12 +92,12 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
-def test_the_columns_of_a_table(spark: SparkSession, store: Path, table: str) -> None:
+def test_each_store_table_has_its_documented_columns(spark: SparkSession, store: Path, table: str) -> None:
     wanted = spark.createDataFrame([], SCHEMAS[table]).schema
     assertSchemaEqual(read(spark, store, table).schema, wanted, ignoreNullable=True)
 
 
-def test_states(spark: SparkSession, store: Path) -> None:
+def test_read_states_returns_the_states_of_the_last_step(spark: SparkSession, store: Path) -> None:
     columns = ("group", "status", "revision", "held", "step", "place", "stops", "state_status")
     assert rows(spark, store, "states", *columns) == [
         ("a", "open", 3, 0, 2, "Bonn", 3, "moved"),
@@ -116,7 +116,7 @@ def test_states(spark: SparkSession, store: Path) -> None:
     assert (a.epoch, a.skipped, a.state_group) == (None, None, None)
 
 
-def test_outputs(spark: SparkSession, store: Path) -> None:
+def test_read_outputs_returns_the_outputs_up_to_a_step(spark: SparkSession, store: Path) -> None:
     columns = ("group", "revision", "index", "type", "output", "step")
     found = rows(spark, store, "outputs", *columns)
     assert found == [
@@ -135,7 +135,7 @@ def test_outputs(spark: SparkSession, store: Path) -> None:
     assert read(spark, store, "outputs").select("effect_id").distinct().count() == len(found)
 
 
-def test_what_is_held(spark: SparkSession, store: Path) -> None:
+def test_read_parked_returns_the_held_messages_as_of_a_step(spark: SparkSession, store: Path) -> None:
     columns = ("group", "status", "reason", "revision", "id", "step")
     assert rows(spark, store, "parked", *columns) == [("b", "parked", "failed", 2, None, 2)]
     assert rows(spark, store, "parked", *columns, step=1) == [("a", "waiting", None, 3, None, 1)]
@@ -147,14 +147,14 @@ def test_what_is_held(spark: SparkSession, store: Path) -> None:
     assert dt.datetime.fromisoformat(message["at"]) == at(2)
 
 
-def test_rejected(spark: SparkSession, store: Path) -> None:
+def test_read_rejected_returns_the_rejected_messages_up_to_a_step(spark: SparkSession, store: Path) -> None:
     (b,) = read(spark, store, "rejected").collect()
     assert (b.group, b.revision, b.reason, b.step) == ("b", 1, "conflict", 2)
     assert json.loads(b.message)["place"] == "Riga"
     assert read(spark, store, "rejected", step=1).count() == 0
 
 
-def test_steps(spark: SparkSession, store: Path) -> None:
+def test_read_steps_returns_the_counts_and_times_of_each_step(spark: SparkSession, store: Path) -> None:
     counts = ("received", "released", "applied", "duplicate", "stale", "held", "rejected", "reasons")
     assert sorted(tuple(row) for row in read(spark, store, "steps").select("step", *counts).collect()) == [
         (1, 4, 0, 3, 0, 0, 1, 0, {}),
@@ -203,19 +203,19 @@ def stepless(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.mark.parametrize("table", ["outputs", "parked", "rejected", "steps"])
-def test_before_the_first_step_a_table_is_empty(spark: SparkSession, stepless: Path, table: str) -> None:
+def test_a_store_without_steps_has_empty_tables(spark: SparkSession, stepless: Path, table: str) -> None:
     empty = read(spark, stepless, table)
     assertSchemaEqual(empty.schema, spark.createDataFrame([], SCHEMAS[table]).schema, ignoreNullable=True)
     assert empty.count() == 0
 
 
-def test_before_the_first_step_nobody_knows_the_fields_of_the_state(spark: SparkSession, stepless: Path) -> None:
+def test_a_store_without_steps_has_no_state_columns(spark: SparkSession, stepless: Path) -> None:
     empty = read(spark, stepless, "states")
     assert empty.count() == 0
     assert empty.columns[:2] == ["group", "status"]
 
 
-def test_what_is_not_there_is_refused_in_words(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_missing_tables_stores_and_steps_are_refused(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no table 'state'; existing tables: states, outputs, parked, rejected, steps"):
         read(spark, store, "state")
     with pytest.raises(StoreError, match="is not a store; create one with"):
@@ -225,7 +225,7 @@ def test_what_is_not_there_is_refused_in_words(spark: SparkSession, store: Path,
             read(spark, store, "states", step=step)
 
 
-def test_the_files_can_be_read_without_inturn(spark: SparkSession, store: Path) -> None:
+def test_store_files_can_be_read_without_inturn(spark: SparkSession, store: Path) -> None:
     assert json.loads((store / "inturn.json").read_bytes())["pipeline"] == "parcels"
     manifests = [json.loads(path.read_bytes()) for path in sorted((store / "steps").glob("*.json"))]
     assert [manifest["step"] for manifest in manifests] == [1, 2]
@@ -249,7 +249,7 @@ def test_the_files_can_be_read_without_inturn(spark: SparkSession, store: Path) 
     }
 
 
-def test_a_file_that_no_manifest_names_does_not_exist(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_a_file_that_no_manifest_names_is_not_read(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     before = rows(spark, copy, "outputs", "effect_id")
@@ -264,7 +264,7 @@ def test_a_file_that_no_manifest_names_does_not_exist(spark: SparkSession, store
     assert rows(spark, copy, "states", "group", "step") == [("a", 1), ("b", 1), ("c", 1)]
 
 
-def test_a_file_that_is_missing_is_named(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_a_missing_store_file_is_named(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     for file in copy.glob("data/outputs/*.parquet"):
@@ -308,7 +308,7 @@ def in_cents(state: dict[str, int], version: int) -> Cents:
     return Cents(state["total"] * 100)
 
 
-def test_a_state_that_cannot_be_upgraded_and_a_message_that_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_groups_with_failed_upgrades_and_refused_messages_are_read(spark: SparkSession, tmp_path: Path) -> None:
     ddl = "account string, revision bigint, amount bigint"
     line = Pipeline(
         name="sums", group="account", order=Gapless("revision"), message=Payment, state=Sum,
@@ -342,7 +342,7 @@ def test_a_state_that_cannot_be_upgraded_and_a_message_that_is_refused(spark: Sp
     assert rows(spark, tmp_path, "states", *columns)[0] == ("a", "open", 2, 14)
 
 
-def test_what_remains_is_read_without_an_earlier_manifest(
+def test_tables_without_an_earlier_manifest_return_the_remaining_steps(
     spark: SparkSession, store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """States and held messages lack nothing; the other tables lack the lost step, which is logged."""

@@ -11,24 +11,24 @@ from inturn.core.errors import SetupError
 from inturn.spark.local.session import local_session
 
 
-def test_a_running_session_is_given_back_as_it_is(spark: SparkSession) -> None:
+def test_local_session_returns_a_running_session_unchanged(spark: SparkSession) -> None:
     assert local_session("another name", cores=1, memory="4g") is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
 
 
-def test_it_speaks_utc_and_to_this_machine_only(spark: SparkSession) -> None:
+def test_the_local_session_uses_utc_and_listens_only_on_localhost(spark: SparkSession) -> None:
     settings = {key: spark.conf.get(key) for key in ("spark.driver.host", "spark.sql.session.timeZone")}
     assert settings == {"spark.driver.host": "127.0.0.1", "spark.sql.session.timeZone": "UTC"}
     assert spark.sparkContext.uiWebUrl is None
 
 
-def test_its_tables_stay_out_of_the_working_directory(spark: SparkSession) -> None:
+def test_the_warehouse_of_the_local_session_is_in_the_temporary_directory(spark: SparkSession) -> None:
     warehouse = spark.conf.get("spark.sql.warehouse.dir")
     assert warehouse is not None
     assert Path(warehouse.removeprefix("file:")).is_relative_to(tempfile.gettempdir())
 
 
-def test_the_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
+def test_spark_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     def executable(batches):  # type: ignore[no-untyped-def]
         import pyarrow as pa
 
@@ -38,7 +38,7 @@ def test_the_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     assert spark.range(1).mapInArrow(executable, "python string").collect()[0].python == sys.executable
 
 
-def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_reported_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(SetupError, match=r"pip install 'inturn\[spark\]'"):
         local_session()

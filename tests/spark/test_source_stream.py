@@ -55,7 +55,7 @@ def acknowledge_all(queue: Queue) -> None:
         queue.ack(received)
 
 
-def test_a_batch_has_what_was_sent(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+def test_a_spark_batch_of_a_queue_contains_the_sent_messages(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
     queue.send_many([draft({"é": at}, group=f"g{at % 9}", revision=at, dedup_id=f"tx-{at}") for at in range(500)])
     queue.send("text", attributes={"k": [1]})
     df = spark.read.format("inturn").option("partitions", 3).load(f"{tmp_path}/shop.db#payments")
@@ -74,7 +74,9 @@ def test_a_batch_has_what_was_sent(spark: SparkSession, queue: Queue, tmp_path: 
     assert by_group.selectExpr("body", "sequence_number").count() == 501
 
 
-def test_from_the_queue_to_the_states_through_restarts(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+def test_a_restarted_stream_from_a_queue_gives_the_states_of_the_replay(
+    spark: SparkSession, queue: Queue, tmp_path: Path
+) -> None:
     chance = random.Random(1)
     columns = messages(ledger, log(spark, tmp_path, maxRowsPerBatch=chance.randint(60, 200)))
     at = 0
@@ -95,7 +97,7 @@ def test_from_the_queue_to_the_states_through_restarts(spark: SparkSession, queu
     assert depth.messages == 0
 
 
-def test_a_micro_batch_that_fails_is_read_again_whatever_was_acknowledged(
+def test_a_failed_micro_batch_is_read_again_even_if_acknowledged(
     spark: SparkSession, queue: Queue, tmp_path: Path
 ) -> None:
     seen: list[tuple[int, list[int]]] = []
@@ -127,7 +129,9 @@ DYING = "import sys; from inturn.faults import kill_at; kill_at(sys.argv.pop(1))
 
 
 @pytest.mark.slow
-def test_the_driver_is_killed(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+def test_a_queue_stream_with_a_killed_driver_receives_each_message_once(
+    spark: SparkSession, queue: Queue, tmp_path: Path
+) -> None:
     half = len(MESSAGES) // 2
     send(queue, MESSAGES[:half])
     at = ["--from", f"{tmp_path}/shop.db#payments", "--store", f"{tmp_path}/store", "--checkpoint", f"{tmp_path}/cp"]
@@ -146,7 +150,7 @@ def test_the_driver_is_killed(spark: SparkSession, queue: Queue, tmp_path: Path)
     assert sum(row.received for row in steps) == len(MESSAGES), "each came once"
 
 
-def test_what_cannot_be_a_message_is_rejected_with_its_text(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+def test_an_invalid_queue_message_is_rejected_with_its_text(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
     good = {"account": "a", "revision": 1, "amount": 5}
     queue.send(good, group="a", revision=1)
     queue.send(json.dumps(good | {"revision": 2}), group="a")
@@ -167,7 +171,9 @@ def test_what_cannot_be_a_message_is_rejected_with_its_text(spark: SparkSession,
     assert sorted((each["group"], each.get("revision")) for each in differ) == [("a", 4), ("b", None)]
 
 
-def test_a_pipeline_of_plain_dicts_says_what_its_bodies_have(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
+def test_a_dict_pipeline_needs_a_schema_for_the_message_bodies(
+    spark: SparkSession, queue: Queue, tmp_path: Path
+) -> None:
     line = Pipeline(
         name="dicts", group="who", order=Gapless("place"), id="tx", arrival="came",
         handler=lambda state, message: (state, [message]),
@@ -185,7 +191,7 @@ def test_a_pipeline_of_plain_dicts_says_what_its_bodies_have(spark: SparkSession
     assert json.loads(row.output) == told
 
 
-def test_what_is_not_there_is_told_in_words(
+def test_missing_databases_and_queues_are_refused_by_reader_and_command(
     spark: SparkSession, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # the command stops its session; here it is ours
@@ -210,7 +216,7 @@ def test_what_is_not_there_is_told_in_words(
 
 
 @pytest.mark.slow
-def test_a_queue_in_postgresql_whose_password_nobody_sees(
+def test_a_postgres_queue_is_read_without_exposing_its_password(
     spark: SparkSession, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     """From the queue to the states, as a batch, as a stream that goes on, and by the command."""

@@ -105,7 +105,7 @@ def counts(store: Path) -> list[Counts]:
 @settings(max_examples=3)
 @given(data=st.data())
 @pytest.mark.slow
-def test_any_cut_and_any_restart_gives_the_answer_of_one_batch(
+def test_a_stream_with_any_batch_split_and_restarts_gives_the_result_of_one_batch(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     at = tmp_path_factory.mktemp("cut")
@@ -121,7 +121,7 @@ def test_any_cut_and_any_restart_gives_the_answer_of_one_batch(
     assert total(counts(at / "store")) == total([once.counts])
 
 
-def test_what_a_batch_and_a_stream_both_see_is_applied_once(
+def test_messages_read_by_a_batch_and_a_stream_are_applied_once(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
     half = MESSAGES[: len(MESSAGES) // 2]
@@ -132,7 +132,7 @@ def test_what_a_batch_and_a_stream_both_see_is_applied_once(
     assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
 
 
-def test_a_stream_from_another_kind_of_source(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_from_the_rate_source_is_applied(spark: SparkSession, tmp_path: Path) -> None:
     ticks = spark.readStream.format("rate").option("rowsPerSecond", 30).load()
     places = ["CAST(value % 3 AS string) AS account", "value DIV 3 + 1 AS revision", "value AS amount"]
     query = stream(ledger, ticks.selectExpr(*places), store=tmp_path / "store", checkpoint=tmp_path / "checkpoint")
@@ -148,7 +148,9 @@ def test_a_stream_from_another_kind_of_source(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_stream_through_connect(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_a_stream_over_spark_connect_gives_the_result_of_the_replay(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
     pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect], from the extra [connect]")
     for messages in cut(MESSAGES, [150]):
         source.put(messages)
@@ -161,7 +163,7 @@ def test_a_stream_through_connect(spark: SparkSession, source: Source, tmp_path:
     assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
 
 
-def test_spark_s_pages_name_the_step(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_spark_job_descriptions_name_the_step(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     source.put(MESSAGES[:3])
     take(source, tmp_path)
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
@@ -176,7 +178,9 @@ def test_spark_s_pages_name_the_step(spark: SparkSession, source: Source, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["before files@2", "before commit@2", "after commit@2"])
-def test_a_driver_is_killed_in_the_middle(spark: SparkSession, source: Source, tmp_path: Path, point: str) -> None:
+def test_a_stream_with_a_killed_driver_resumes_without_loss(
+    spark: SparkSession, source: Source, tmp_path: Path, point: str
+) -> None:
     for messages in cut(MESSAGES, [100, 100]):
         source.put(messages)
     store, checkpoint = tmp_path / "store", tmp_path / "checkpoint"
@@ -191,7 +195,9 @@ def test_a_driver_is_killed_in_the_middle(spark: SparkSession, source: Source, t
 
 
 @pytest.mark.slow
-def test_a_driver_that_wakes_up_late_cannot_commit(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_a_suspended_driver_that_resumes_late_cannot_commit(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
     source.put(MESSAGES)
     store = tmp_path / "store"
     command = ["run", f"{LEDGER}:ledger", "--from", source.folder, "--store", store, "--buckets", 3, "--stream"]
@@ -216,7 +222,9 @@ def test_a_driver_that_wakes_up_late_cannot_commit(spark: SparkSession, source: 
 
 
 @pytest.mark.slow
-def test_a_worker_is_killed_in_the_middle(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_a_stream_with_a_killed_spark_worker_resumes_without_loss(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
     for messages in cut(MESSAGES, [150]):
         source.put(messages)
     marker = str(tmp_path / "died")
@@ -237,7 +245,9 @@ def test_a_worker_is_killed_in_the_middle(spark: SparkSession, source: Source, t
 # -- the store and the checkpoint part -------------------------------------------------------------------------
 
 
-def test_a_lost_checkpoint_costs_nothing(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_a_stream_with_a_lost_checkpoint_applies_nothing_twice(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
     for messages in cut(MESSAGES, [100]):
         source.put(messages)
     take(source, tmp_path)
@@ -279,7 +289,7 @@ def test_a_checkpoint_that_is_older_than_its_store_is_refused(source: Source, tm
     assert sum(each.applied for each in counts(tmp_path / "store")) == ledger.replay(MESSAGES).counts.applied
 
 
-def test_a_micro_batch_that_comes_again_is_passed_over(source: Source, tmp_path: Path) -> None:
+def test_a_repeated_micro_batch_is_skipped(source: Source, tmp_path: Path) -> None:
     source.put(MESSAGES[:50])
     take(source, tmp_path)
     before = counts(tmp_path / "store")
@@ -300,7 +310,7 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, source: S
         take(source, tmp_path, checkpoint=tmp_path / "theirs")
 
 
-def test_of_two_streams_on_one_store_the_second_to_commit_fails(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_second_of_two_streams_on_one_store_gets_a_conflict(spark: SparkSession, tmp_path: Path) -> None:
     one, two = (Stepper(ledger, tmp_path / "store", buckets=2, without_spark=True) for _ in range(2))
     one.step()
     steady = two.store.latest
@@ -314,7 +324,9 @@ def test_of_two_streams_on_one_store_the_second_to_commit_fails(spark: SparkSess
 # -- time and people -------------------------------------------------------------------------------------------
 
 
-def test_a_wait_ends_on_time_while_no_messages_come(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_a_gap_wait_ends_on_time_in_a_stream_without_messages(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
     line = replace(ledger, on_gap=Wait("3 seconds", then="skip"))
     source.put([{"account": "a", "revision": 2, "amount": 1}])
     with running(source, tmp_path, line):
@@ -325,7 +337,7 @@ def test_a_wait_ends_on_time_while_no_messages_come(spark: SparkSession, source:
     assert SparkInspector(tmp_path / "store").group("a").skipped == [(1, 1)]
 
 
-def test_a_wait_ends_at_the_next_run(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_an_expired_gap_wait_ends_at_the_next_run(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     line = replace(ledger, on_gap=Wait("1 second", then="park"))
     source.put([{"account": "a", "revision": 2, "amount": 1}])
     take(source, tmp_path, line)
@@ -337,7 +349,7 @@ def test_a_wait_ends_at_the_next_run(spark: SparkSession, source: Source, tmp_pa
     assert len(SparkStore(tmp_path / "store").steps()) == steps, "nothing came and nothing was due"
 
 
-def test_a_running_stream_takes_a_decision_at_once(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_a_running_stream_applies_a_decision_at_once(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     source.put([{"account": "a", "revision": 1, "amount": -1}, {"account": "a", "revision": 2, "amount": 5}])
     store = tmp_path / "store"
     with running(source, tmp_path, replace(ledger, on_gap=Wait("1 day", then="skip"))):
@@ -350,7 +362,7 @@ def test_a_running_stream_takes_a_decision_at_once(spark: SparkSession, source: 
     assert (group.status, group.reached, group.state["balance"]) == ("open", 2, 36)
 
 
-def test_without_a_time_a_decision_is_taken_with_the_next_messages(
+def test_a_stream_without_waits_applies_a_decision_with_the_next_messages(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
     source.put([{"account": "a", "revision": 1, "amount": -1}])
@@ -364,7 +376,7 @@ def test_without_a_time_a_decision_is_taken_with_the_next_messages(
     assert counts(tmp_path / "store")[1].applied == 2
 
 
-def test_a_gap_policy_that_gains_a_time_goes_on_with_its_checkpoint(
+def test_a_gap_policy_with_a_new_wait_continues_with_the_old_checkpoint(
     spark: SparkSession, source: Source, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source.put([{"account": "b", "revision": 1, "amount": 1}])
@@ -380,7 +392,7 @@ def test_a_gap_policy_that_gains_a_time_goes_on_with_its_checkpoint(
     assert SparkInspector(tmp_path / "store").group("a").skipped == [(1, 1)]
 
 
-def test_the_user_s_session_is_left_as_it_is(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_a_stream_leaves_the_session_settings_unchanged(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     before = spark.conf.getAll
     source.put(MESSAGES[:3])
     take(source, tmp_path)
@@ -390,7 +402,9 @@ def test_the_user_s_session_is_left_as_it_is(spark: SparkSession, source: Source
 # -- bad input -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_wrong_is_told_before_the_stream_starts(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_invalid_stream_arguments_are_refused_before_the_start(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
     source.put(MESSAGES[:3])
     at = {"store": tmp_path / "store", "checkpoint": tmp_path / "checkpoint"}
     with pytest.raises(InputError, match="the input is not a stream"):
@@ -419,7 +433,7 @@ def test_a_column_that_changes_its_type_between_runs_is_refused(source: Source, 
         )
 
 
-def test_another_handler_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_handler_is_logged_as_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     Stepper(ledger, tmp_path / "store", buckets=1, without_spark=True).step()
     with caplog.at_level(logging.WARNING, logger="inturn"):
         advance(ledger, store=tmp_path / "store")
@@ -431,7 +445,9 @@ def test_another_handler_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureF
 # -- the tables ------------------------------------------------------------------------------------------------
 
 
-def test_an_earlier_step_is_read_after_levels_were_merged(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_an_earlier_step_can_be_read_after_levels_were_merged(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
     line = replace(ledger, order=Gapless("revision"))
     for number in range(1, 12):
         source.put(
@@ -443,7 +459,9 @@ def test_an_earlier_step_is_read_after_levels_were_merged(spark: SparkSession, s
         assert states == {"a": step} | {f"b{number}": 1 for number in range(1, step + 1)}
 
 
-def test_the_outputs_are_a_delta_table(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_a_stream_with_outputs_format_delta_publishes_its_outputs(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
     from deltalake import DeltaTable
 
     for messages in cut(MESSAGES, [100, 100]):
@@ -453,7 +471,7 @@ def test_the_outputs_are_a_delta_table(spark: SparkSession, source: Source, tmp_
     assert sorted(effects) == sorted(each.effect_id for each in ledger.replay(MESSAGES).outputs)
 
 
-def test_the_hash_of_a_group_is_spark_s(spark: SparkSession) -> None:
+def test_group_hash_equals_xxhash64_of_spark(spark: SparkSession) -> None:
     from inturn.spark.columns.hashing import group_hash
 
     groups = ["", "a", "acct-1", "é" * 40, "\U0001f600", "x" * 1000]

@@ -79,7 +79,7 @@ def rejected(at: Path) -> dict[str, int]:
     return found
 
 
-def test_a_stream_releases_what_an_idle_group_holds_while_no_messages_come(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_releases_an_idle_group_without_new_messages(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path / "in", "1.json", 103, 101)
     with running(spark, tmp_path, define("lateness")):
         until((tmp_path / "store" / "steps" / "000000000002.json").exists)
@@ -91,7 +91,9 @@ def test_a_stream_releases_what_an_idle_group_holds_while_no_messages_come(spark
     assert second.now_us - first.now_us >= 3_000_000
 
 
-def test_what_came_while_no_stream_ran_is_taken_before_a_release(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_that_came_while_no_stream_ran_are_applied_before_an_idle_release(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     line, before = define("10 minutes"), dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
     batch(line, spark.createDataFrame([("a", 103, "t103")], DDL), store=tmp_path / "store", now=before, buckets=2)
     put(tmp_path / "in", "1.json", 50, account="b")
@@ -109,7 +111,7 @@ def test_what_came_while_no_stream_ran_is_taken_before_a_release(spark: SparkSes
     assert seen(tmp_path) == [101, 103]
 
 
-def test_the_end_of_a_stream_may_release_all(spark: SparkSession, tmp_path: Path) -> None:
+def test_settle_final_releases_all_held_messages_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path / "in", "1.json", 103, 101)
     with running(spark, tmp_path, define(None), trigger="available now") as query:
         assert query.awaitTermination(LIMIT_S)
@@ -118,7 +120,7 @@ def test_the_end_of_a_stream_may_release_all(spark: SparkSession, tmp_path: Path
     assert seen(tmp_path) == [101, 103]
 
 
-def test_all_engines_release_the_same(spark: SparkSession) -> None:
+def test_all_engines_release_the_same_messages_at_the_end(spark: SparkSession) -> None:
     rows = [{"account": account, "at": at, "id": f"{account}{at}"} for account in "abc" for at in range(100, 120)]
     line = replace(define("1 minute"), arrival="n")
     came = [{**each, "n": at} for at, each in enumerate(disorder(rows, seed=3))]
@@ -126,7 +128,9 @@ def test_all_engines_release_the_same(spark: SparkSession) -> None:
     assert (story.holding(), set(story.rejected)) == (0, {"a", "b", "c"})
 
 
-def test_the_command_ends_a_stream_so(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_final_releases_all_held_messages_of_a_stream(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(SparkSession, "stop", lambda _session: None)  # it is everybody's
     (tmp_path / "lines.py").write_text(PROGRAM)
     put(tmp_path / "in", "1.json", 103, 101)

@@ -35,11 +35,13 @@ def _times(spark: SparkSession) -> Iterator[None]:
         spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
-def test_every_type_is_carried_or_invalid_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_supported_spark_type_is_converted_or_makes_only_its_message_invalid(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     assert_each_alone(spark, [CARRIED[name] for name in there_are(CARRIED)], tmp_path)
 
 
-def test_a_stream_goes_on_behind_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_continues_after_messages_with_invalid_values(spark: SparkSession, tmp_path: Path) -> None:
     kinds = [CARRIED[name] for name in ("DateType", "TimestampType", "TimestampNTZType", "StringType", "MapType")]
     df, groups = frame(spark, kinds)
     df.write.parquet(str(tmp_path / "in"))
@@ -52,7 +54,7 @@ def test_a_stream_goes_on_behind_them(spark: SparkSession, tmp_path: Path) -> No
     assert tuple(steps) == (len(groups) + GOOD, sum(value is INVALID for *_, value in groups.values()))
 
 
-def test_a_decision_about_a_message_of_every_type_knows_its_content_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_decision_recognizes_its_message_for_every_type(spark: SparkSession, tmp_path: Path) -> None:
     df, groups = frame(spark, [CARRIED[name] for name in there_are(CARRIED)])
 
     def fail(state: Row, message: Row) -> Any:
@@ -134,14 +136,16 @@ def structs(draw: st.DrawFn, depth: int) -> Kind:
 @given(columns=st.lists(nested(2) | nested(1), min_size=8, max_size=8))
 @pytest.mark.slow
 @pytest.mark.soak
-def test_every_nesting_is_carried_or_invalid_alone(
+def test_every_nested_type_is_converted_or_makes_only_its_message_invalid(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, columns: list[Kind]
 ) -> None:
     assert_each_alone(spark, columns, tmp_path_factory.mktemp("nested"))
 
 
 @pytest.mark.parametrize("name", there_are(REFUSED))
-def test_a_type_that_no_message_carries_is_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_an_unsupported_spark_column_type_is_refused_before_a_store_is_created(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
     """Before a store is made, with the column and its type, at any depth; a column that nobody reads harms nobody."""
     sql = REFUSED[name]
     df = spark.range(1).selectExpr("'a' AS g", "1 AS r", f"named_struct('x', array({sql})) AS c0")
@@ -166,13 +170,15 @@ def test_a_type_that_no_message_carries_is_refused(spark: SparkSession, tmp_path
         ("named_struct('a', 1, 'a', 2)", "two fields named 'a'"),
     ],
 )
-def test_a_map_that_python_cannot_hold_is_refused(spark: SparkSession, tmp_path: Path, sql: str, says: str) -> None:
+def test_unhashable_map_keys_and_void_or_repeated_fields_are_refused(
+    spark: SparkSession, tmp_path: Path, sql: str, says: str
+) -> None:
     df = spark.range(1).selectExpr("'a' AS g", "1 AS r", f"{sql} AS c0")
     with pytest.raises(InputError, match=rf"^the column '(a key of )?c0(\[\])*' .*{says}"):
         batch(next(pipelines([])), df, store=tmp_path / "store")
 
 
-def test_a_users_own_type_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_user_defined_spark_type_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     schema = T.StructType([T.StructField("g", T.StringType()), T.StructField("r", T.LongType())]).add("c0", Own())
     df = spark.createDataFrame([("a", 1, None)], schema)
     with pytest.raises(InputError, match=r"'c0' is .* do not support: convert it to columns of plain types"):
@@ -198,7 +204,7 @@ class Own(T.UserDefinedType):
 
 
 @pytest.mark.parametrize("sql", AS_TEXT.values())
-def test_other_types_of_text_are_text(spark: SparkSession, tmp_path: Path, sql: str) -> None:
+def test_char_and_varchar_columns_are_read_as_text(spark: SparkSession, tmp_path: Path, sql: str) -> None:
     """Everywhere: as the group, as an id and as a field, where Spark keeps them."""
     kept = "spark.sql.preserveCharVarcharTypeInfo"  # of Spark 4.1 and newer
     spark.conf.set(kept, "true")
@@ -215,7 +221,7 @@ def test_other_types_of_text_are_text(spark: SparkSession, tmp_path: Path, sql: 
 
 
 @pytest.mark.skipif(not hasattr(functions, "collate"), reason="Spark has collations from 4.0 on")
-def test_a_collation_is_no_part_of_a_text(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_collated_string_is_text_except_as_a_group_or_id(spark: SparkSession, tmp_path: Path) -> None:
     """But where it could say which groups are one: there a user has to decide."""
     df = spark.sql("SELECT 'a' AS g, 1 AS r, 'B' COLLATE UTF8_LCASE AS c0")
     for number, pipeline in enumerate(pipelines([Kind("string", str)])):
@@ -226,7 +232,9 @@ def test_a_collation_is_no_part_of_a_text(spark: SparkSession, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("order", [Gapless("r"), Arrival(), Timestamp("at", lateness="1 day")], ids=str)
-def test_what_places_a_message(spark: SparkSession, tmp_path: Path, order: Any) -> None:
+def test_a_group_id_time_or_arrival_beyond_the_python_range_is_invalid(
+    spark: SparkSession, tmp_path: Path, order: Any
+) -> None:
     """A year that Python lacks in the group, the id, the time and the arrival: each alone is invalid."""
     fine = [
         "DATE'2024-01-01'",

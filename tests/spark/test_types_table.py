@@ -18,7 +18,7 @@ def documented() -> dict[str, tuple[str, str]]:
     return {name: (carried.strip("`"), more) for name, carried, more in rows}
 
 
-def test_no_type_of_spark_is_missing() -> None:
+def test_the_type_table_lists_every_spark_type() -> None:
     there = {
         name
         for name, each in vars(types).items()
@@ -27,7 +27,7 @@ def test_no_type_of_spark_is_missing() -> None:
     assert there - documented().keys() == (type_table.ABSTRACT | type_table.PARTS) & there
 
 
-def test_the_table_says_what_the_code_does() -> None:
+def test_the_type_table_matches_the_code() -> None:
     table = documented()
     assert {name for name, (carried, _) in table.items() if carried == "refused"} == set(REMEDIES)
     assert {name for name, (carried, _) in table.items() if carried != "refused"} == SUPPORTED_TYPES
@@ -35,7 +35,7 @@ def test_the_table_says_what_the_code_does() -> None:
         assert mend in table[name][1].replace("`", "")
 
 
-def test_every_row_of_the_table_is_tried_on_spark() -> None:
+def test_every_row_of_the_type_table_is_tested_on_spark() -> None:
     tried = {*type_table.CARRIED, *type_table.AS_TEXT, *type_table.REFUSED, "UserDefinedType"}
     assert tried == set(documented())
     for name, kind in type_table.CARRIED.items():

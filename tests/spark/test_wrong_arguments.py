@@ -35,7 +35,7 @@ WRONG: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_a_wrong_argument_is_named_with_its_value(
+def test_a_wrong_argument_of_inturn_spark_is_named_with_its_value(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -45,7 +45,7 @@ def test_a_wrong_argument_is_named_with_its_value(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_existing_columns_are_listed_without_those_of_inturn(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unknown_column_error_lists_the_columns_without_reserved_ones(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.createDataFrame([("a", 1, None)], "acount string, revision bigint, __inturn_corrupt_record string")
     with pytest.raises(InputError, match=r"no column 'account', .*; existing columns: acount, revision$"):
         inturn.spark.batch(LEDGER, df, store=tmp_path / "store")

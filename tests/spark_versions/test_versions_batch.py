@@ -32,7 +32,7 @@ def rows_of(messages: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("steps", "buckets"), [(1, 1), (2, 8)])
-def test_a_history_with_gaps_and_copies_gives_the_answer_of_the_replay(
+def test_batches_over_gaps_and_duplicates_give_the_same_result_as_the_replay(
     spark: SparkSession, tmp_path: Path, steps: int, buckets: int
 ) -> None:
     messages = history(seed=buckets)
@@ -46,7 +46,7 @@ def test_a_history_with_gaps_and_copies_gives_the_answer_of_the_replay(
     assert sum(row.received for row in told) == len(messages)
 
 
-def test_of_two_messages_with_one_revision_the_first_to_arrive_wins(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_earliest_arrival_wins_among_messages_with_the_same_revision(spark: SparkSession, tmp_path: Path) -> None:
     arriving = pipeline(arrival="came")
     rows = [("a", 1, 5, 2), ("a", 1, 6, 1), ("b", 2, 1, 3), ("b", 1, 1, 4)]
     df = spark.createDataFrame(rows, f"{DDL}, came bigint")
@@ -57,7 +57,7 @@ def test_of_two_messages_with_one_revision_the_first_to_arrive_wins(spark: Spark
     assert (rejected.group, rejected.revision, rejected.reason) == ("a", 1, "conflict")
 
 
-def test_a_batch_without_messages_answers_for_each_bucket(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_batch_reports_zero_counts(spark: SparkSession, tmp_path: Path) -> None:
     nothing = spark.createDataFrame([], DDL)
     assert batch(ledger, nothing, store=tmp_path, buckets=3).counts == Counts()
     none_left = spark.createDataFrame([("a", 1, 1)], DDL).where("amount > rand() + 5")
@@ -66,7 +66,7 @@ def test_a_batch_without_messages_answers_for_each_bucket(spark: SparkSession, t
     assert batch(ledger, one, store=tmp_path).counts == Counts(received=1, applied=1)
 
 
-def test_adaptive_execution_leaves_the_buckets_apart(spark: SparkSession, tmp_path: Path) -> None:
+def test_adaptive_execution_does_not_coalesce_the_buckets(spark: SparkSession, tmp_path: Path) -> None:
     adaptive = spark.newSession()
     adaptive.conf.set("spark.sql.adaptive.enabled", "true")
     adaptive.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "true")
@@ -74,7 +74,7 @@ def test_adaptive_execution_leaves_the_buckets_apart(spark: SparkSession, tmp_pa
     assert batch(ledger, df, store=tmp_path, buckets=64).counts == Counts(received=2, applied=2)
 
 
-def test_a_key_goes_to_the_partition_that_it_was_made_for(spark: SparkSession) -> None:
+def test_key_of_partition_hashes_to_its_partition_number(spark: SparkSession) -> None:
     keys = [key_of_partition(each) for each in range(2000)]
     hashes = spark.createDataFrame([(key,) for key in keys], "k int").selectExpr("hash(k) AS h").collect()
     assert [row.h for row in hashes] == list(range(2000))
@@ -98,7 +98,9 @@ class Last(msgspec.Struct):
     note: str = ""
 
 
-def test_functions_and_types_of_a_script_reach_the_workers(spark: SparkSession, tmp_path: Path) -> None:
+def test_functions_and_types_defined_in_a_script_are_shipped_to_spark_workers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     word = "seen"
 
     class Noted(msgspec.Struct):
@@ -124,7 +126,7 @@ def test_functions_and_types_of_a_script_reach_the_workers(spark: SparkSession, 
     assert effects == {each.effect_id for each in replayed.outputs}
 
 
-def test_a_decision_frees_a_parked_group(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replace_decision_reopens_a_parked_group(spark: SparkSession, tmp_path: Path) -> None:
     rows = [("a", 1, 4), ("a", 2, -7), ("a", 3, 4), ("b", 1, 4)]
     report = batch(ledger, spark.createDataFrame(rows, DDL), store=tmp_path, buckets=2)
     assert report.counts == Counts(received=4, applied=2, held=2)
@@ -140,7 +142,7 @@ def test_a_decision_frees_a_parked_group(spark: SparkSession, tmp_path: Path) ->
     )
 
 
-def test_a_gap_is_skipped_when_its_time_is_over(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_gap_is_skipped_after_its_wait_has_expired(spark: SparkSession, tmp_path: Path) -> None:
     skipping = pipeline(on_gap=Wait("10 minutes", then="skip"))
     df = spark.createDataFrame([("a", 1, 1), ("a", 3, 1)], DDL)
     assert batch(skipping, df, store=tmp_path, buckets=2, now=NOON).counts == Counts(received=2, applied=1, held=1)
@@ -151,7 +153,7 @@ def test_a_gap_is_skipped_when_its_time_is_over(spark: SparkSession, tmp_path: P
     assert (state.status, state.revision, state.skipped) == ("open", 3, "[[2, 2]]")
 
 
-def test_an_audit_finds_each_fault_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_audit_reports_each_injected_fault_and_no_other(spark: SparkSession, tmp_path: Path) -> None:
     log, injected = spoiled(seed=0)
     df = spark.createDataFrame([tuple(message.values()) for message in log], FAULTY_DDL).coalesce(1)
     report = audit(df, group="account", order="revision", id="id", out=str(tmp_path / "report"))
@@ -163,7 +165,7 @@ def test_an_audit_finds_each_fault_and_nothing_else(spark: SparkSession, tmp_pat
     assert (tmp_path / "report" / "report.json").exists()
 
 
-def test_an_audit_reads_numbers_and_times_that_are_texts(spark: SparkSession) -> None:
+def test_an_audit_parses_numbers_and_times_given_as_text(spark: SparkSession) -> None:
     rows = [
         ("a", "1", "2026-01-01 12:00:00"),
         ("a", "3.0", "2026-01-01 12:00:01"),
@@ -178,7 +180,7 @@ def test_an_audit_reads_numbers_and_times_that_are_texts(spark: SparkSession) ->
     assert report.gaps.open_revisions + report.gaps.lost_revisions == 1
 
 
-def test_the_next_pipeline_reads_the_outputs_of_the_first(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_pipeline_reads_the_outputs_of_another_store_as_messages(spark: SparkSession, tmp_path: Path) -> None:
     first = Pipeline(
         name="first",
         group="account",

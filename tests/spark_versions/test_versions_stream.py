@@ -49,7 +49,7 @@ def received(at: Path) -> list[int]:
     return [store.manifest(step).counts["received"] for step in store.steps()]
 
 
-def test_a_stream_takes_each_file_as_a_step_and_goes_on_where_it_was(
+def test_a_stream_processes_each_file_as_a_step_and_resumes_after_a_restart(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
     told: list[StepSummary] = []
@@ -71,7 +71,7 @@ def test_a_stream_takes_each_file_as_a_step_and_goes_on_where_it_was(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_driver_that_is_killed_between_two_commits_loses_nothing(
+def test_a_stream_driver_killed_between_two_commits_resumes_without_loss(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
     source.put(MESSAGES[:100])
@@ -97,7 +97,7 @@ def test_a_driver_that_is_killed_between_two_commits_loses_nothing(
 
 
 @pytest.mark.skipif(not has_python_sources(), reason="a wait that ends without messages needs Spark 4.0")
-def test_a_wait_ends_while_no_messages_come(
+def test_a_gap_wait_ends_in_a_running_stream_without_new_messages(
     source: Source, tmp_path: Path, until: Callable[[Callable[[], bool]], None]
 ) -> None:
     line = pipeline(on_gap=Wait("1 second", then="skip"))
@@ -112,7 +112,7 @@ def test_a_wait_ends_while_no_messages_come(
     assert SparkInspector(tmp_path / "store").group("a").skipped == [(1, 1)]
 
 
-def test_a_wait_that_is_over_ends_at_the_next_run(source: Source, tmp_path: Path) -> None:
+def test_an_expired_gap_wait_ends_at_the_next_available_now_run(source: Source, tmp_path: Path) -> None:
     line = pipeline(on_gap=Wait("3 seconds", then="skip"))
     source.put([EARLY])
     source.put([NEXT])
@@ -130,7 +130,7 @@ def test_a_wait_that_is_over_ends_at_the_next_run(source: Source, tmp_path: Path
 
 
 @pytest.mark.skipif(has_python_sources(), reason="only Spark 3.5 has no sources in Python")
-def test_without_ticks_a_stream_says_when_waits_end(
+def test_a_stream_without_ticks_warns_that_waits_end_only_with_new_messages(
     source: Source, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source.put([NEXT])
@@ -144,7 +144,7 @@ def test_without_ticks_a_stream_says_when_waits_end(
 
 
 @pytest.mark.skipif(not has_python_sources() or has_read_limits(), reason="only Spark 4.0 and 4.1 need the setting")
-def test_available_now_is_refused_where_it_could_end_too_early(
+def test_available_now_with_waits_is_refused_where_spark_may_end_it_too_early(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
     spark.conf.set(WRAPS_SOURCES, "false")
@@ -161,13 +161,13 @@ def test_available_now_is_refused_where_it_could_end_too_early(
 
 
 @pytest.mark.skipif(has_python_sources(), reason="only Spark 3.5 has no sources in Python")
-def test_without_a_source_the_queue_is_refused_by_name(spark: SparkSession) -> None:
+def test_registering_the_queue_source_is_refused_before_spark_4(spark: SparkSession) -> None:
     with pytest.raises(SetupError, match=r'^format\("inturn"\) needs Spark 4.0 or newer, but PySpark 3.5'):
         inturn.spark.register(spark)
 
 
 @pytest.mark.skipif(not has_python_sources(), reason='format("inturn") needs Spark 4.0')
-def test_a_queue_is_read_as_a_batch_and_as_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_queue_is_read_as_a_batch_and_as_a_stream_with_the_same_results(spark: SparkSession, tmp_path: Path) -> None:
     address = f"{tmp_path}/shop.db#payments"
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("payments")
@@ -194,7 +194,7 @@ def test_a_queue_is_read_as_a_batch_and_as_a_stream(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.skipif(not has_python_sources(), reason='format("inturn") needs Spark 4.0')
-def test_a_queue_is_read_to_its_end_after_a_micro_batch_that_failed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_queue_stream_is_read_to_its_end_after_a_failed_micro_batch(spark: SparkSession, tmp_path: Path) -> None:
     seen: list[int] = []
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("payments")
@@ -221,7 +221,9 @@ def test_a_queue_is_read_to_its_end_after_a_micro_batch_that_failed(spark: Spark
         assert seen == [each.sequence_number for each in queue.peek(10)]
 
 
-def test_the_outputs_of_a_store_are_read_as_a_stream(source: Source, spark: SparkSession, tmp_path: Path) -> None:
+def test_streamed_store_outputs_are_read_exactly_once_across_restarts(
+    source: Source, spark: SparkSession, tmp_path: Path
+) -> None:
     """Each once, through restarts, and what a version lacks is told."""
     seen: list[int] = []
 
@@ -251,7 +253,9 @@ def test_the_outputs_of_a_store_are_read_as_a_stream(source: Source, spark: Spar
 
 
 @pytest.mark.skipif(not has_python_sources() or has_read_limits(), reason="Spark 4.2 and newer have limits")
-def test_what_a_source_cannot_keep_to_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_source_options_that_the_installed_spark_does_not_support_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         db.queue("payments").send({"account": "a", "revision": 1, "amount": 1})
     inturn.spark.register(spark)

@@ -39,11 +39,11 @@ def ask(app: App, request: Request) -> Response:
     return asyncio.run(answered())
 
 
-def test_every_action_of_the_model_is_done() -> None:
+def test_every_action_of_the_api_model_has_a_handler() -> None:
     assert DONE_BY.keys() == ACTIONS.keys()
 
 
-def test_who_may_not_is_told_and_nothing_is_done(tmp_path: Path) -> None:
+def test_a_denied_request_gets_access_denied_and_changes_nothing(tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
 
     class Closed(OpenAccess):
@@ -61,7 +61,7 @@ def test_who_may_not_is_told_and_nothing_is_done(tmp_path: Path) -> None:
         assert seen == [("POST", "CreateQueue")] * 2
 
 
-def test_who_sent_a_message_is_kept_with_it(sqs: Endpoint) -> None:
+def test_the_sender_id_is_stored_with_the_message(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     sqs.client.send_message(QueueUrl=url, MessageBody="nobody must say")
 
@@ -76,7 +76,7 @@ def test_who_sent_a_message_is_kept_with_it(sqs: Endpoint) -> None:
     assert senders == ["000000000000", "AKIDEXAMPLE"]
 
 
-def test_what_is_counted(tmp_path: Path) -> None:
+def test_requests_are_counted_by_action_and_error_code(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "q.db") as db:
         app = App(db, PLACE)
         for action, params in [
@@ -97,7 +97,7 @@ def test_what_is_counted(tmp_path: Path) -> None:
         assert app.counts.durations["CreateQueue", ""].sum > 0
 
 
-def test_a_request_that_takes_long_is_counted_in_the_last_class() -> None:
+def test_a_slow_request_is_counted_in_the_last_duration_bucket() -> None:
     counts = RequestCounts()
     for took_s in (0.0, SECONDS[0], SECONDS[-1] + 1):
         counts.add("SendMessage", "", took_s)
@@ -105,7 +105,7 @@ def test_a_request_that_takes_long_is_counted_in_the_last_class() -> None:
 
 
 @pytest.mark.parametrize("protocol", boto_halves.PROTOCOLS)
-def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: str) -> None:
+def test_an_internal_error_gets_500_without_its_text(tmp_path: Path, protocol: str) -> None:
     class Broken(OpenAccess):
         def authorize(self, signer: None, request: Request, call: ApiCall) -> Permit:
             raise RuntimeError("secret")
@@ -116,7 +116,7 @@ def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: st
     assert b"secret" not in response.body
 
 
-def test_an_answer_that_cannot_be_put_into_bytes_is_told_as_a_fault(tmp_path: Path) -> None:
+def test_an_unencodable_response_gets_500_and_counts_as_internal_failure(tmp_path: Path) -> None:
     place = SimpleNamespace(home=HOME, joined=False, base_url="http://\ud800/")
     with inturn.open(tmp_path / "q.db") as db:
         db.queue("q")
@@ -125,14 +125,14 @@ def test_an_answer_that_cannot_be_put_into_bytes_is_told_as_a_fault(tmp_path: Pa
     assert list(app.counts.durations) == [("ListQueues", "InternalFailure")]
 
 
-def test_a_database_that_is_closed(tmp_path: Path) -> None:
+def test_a_closed_database_gets_503(tmp_path: Path) -> None:
     db = inturn.open(tmp_path / "q.db")
     db.close()
     response = ask(App(db, PLACE), boto_halves.request("json", "ListQueues", {}))
     assert response.status == 503
 
 
-def test_answers_have_ids_of_their_own(tmp_path: Path) -> None:
+def test_each_response_has_its_own_request_id(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "q.db") as db:
         app = App(db, PLACE)
         answers = [ask(app, boto_halves.request("json", "ListQueues", {})) for _ in range(3)]
@@ -150,7 +150,7 @@ NUMBERS = [
 LINEAGES = [bytes(16), b"a" * 16, b"b" * 16]
 
 
-def test_no_two_messages_have_one_id() -> None:
+def test_message_ids_are_distinct_version_4_uuids() -> None:
     ids = [MessageNames(lineage).message_id(number) for lineage in LINEAGES for number in NUMBERS]
     assert len({*ids}) == len(ids)
     assert {uuid.UUID(each).version for each in ids} == {4}
@@ -158,12 +158,12 @@ def test_no_two_messages_have_one_id() -> None:
 
 
 @given(st.binary(min_size=16, max_size=16), st.lists(st.integers(1, 2**63 - 1), unique=True, max_size=50))
-def test_ids_of_any_database_are_distinct(lineage: bytes, numbers: list[int]) -> None:
+def test_message_ids_are_distinct_for_any_lineage(lineage: bytes, numbers: list[int]) -> None:
     names = MessageNames(lineage)
     assert len({names.message_id(number) for number in numbers}) == len(numbers)
 
 
-def test_a_receipt_handle_is_of_one_database() -> None:
+def test_a_receipt_handle_of_another_database_is_refused() -> None:
     info = QueueInfo(3, "q", QueueSettings(), 0)
     number = first_number(3) + 1
     handles = [MessageNames(lineage).handle(number, 7, 1) for lineage in LINEAGES]
@@ -176,12 +176,12 @@ def test_a_receipt_handle_is_of_one_database() -> None:
                     MessageNames(lineage).receipt(info, handle)
 
 
-def test_receipt_handle_begins_with_a_letter() -> None:
+def test_a_receipt_handle_begins_with_a_letter() -> None:
     """The AWS CLI takes ``--receipt-handle -x`` as two options."""
     handles = [MessageNames(number.to_bytes(16)).handle(first_number(3) + 1, 7, 1) for number in range(1_000)]
     assert all(re.match("[A-Za-z]", handle) for handle in handles)
 
 
-def test_the_order_of_sequence_numbers_is_that_of_their_texts() -> None:
+def test_sequence_number_texts_sort_as_their_numbers() -> None:
     numbers = [first_number(queue) + n for queue in (1, 2, 2**18) for n in (1, 9, 10, 2**43)]
     assert sorted(map(sequence_number, numbers)) == [sequence_number(number) for number in sorted(numbers)]

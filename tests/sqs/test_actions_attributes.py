@@ -18,7 +18,7 @@ def redrive(sqs: Endpoint, name: str = "dead", count: Any = 3) -> dict[str, Any]
 # --- what is read ---
 
 
-def test_what_a_standard_queue_has(sqs: Endpoint) -> None:
+def test_a_standard_queue_has_the_default_attributes(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     assert sqs.attributes(url) == {
         "ApproximateNumberOfMessages": "0",
@@ -36,7 +36,7 @@ def test_what_a_standard_queue_has(sqs: Endpoint) -> None:
     }
 
 
-def test_what_a_fifo_queue_has_beside_that(sqs: Endpoint) -> None:
+def test_a_fifo_queue_has_the_fifo_attributes_as_well(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     assert (
         sqs.attributes(url).items()
@@ -51,7 +51,7 @@ def test_what_a_fifo_queue_has_beside_that(sqs: Endpoint) -> None:
     assert sqs.attributes(url, "DeduplicationWindowSeconds") == {"DeduplicationWindowSeconds": "300"}
 
 
-def test_only_what_is_asked_for_is_told(sqs: Endpoint) -> None:
+def test_get_queue_attributes_returns_only_the_requested_ones(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     assert sqs.attributes(url, "VisibilityTimeout", "Policy") == {"VisibilityTimeout": "30"}
     assert sqs.client.get_queue_attributes(QueueUrl=url).get("Attributes", {}) == {}
@@ -59,7 +59,7 @@ def test_only_what_is_asked_for_is_told(sqs: Endpoint) -> None:
     assert told == ("InvalidAttributeName", "Unknown Attribute Nonsense.")
 
 
-def test_numbers_of_messages(sqs: Endpoint) -> None:
+def test_queue_attributes_count_visible_hidden_and_delayed_messages(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     for delay_s in (0, 0, 0, 10):
         sqs.client.send_message(QueueUrl=url, MessageBody="x", DelaySeconds=delay_s)
@@ -71,7 +71,7 @@ def test_numbers_of_messages(sqs: Endpoint) -> None:
     assert sqs.attributes(url, *names) == {names[0]: "4", names[1]: "0"}
 
 
-def test_a_queue_of_inturns_own_api(sqs: Endpoint) -> None:
+def test_attributes_of_a_queue_made_with_the_python_api(sqs: Endpoint) -> None:
     settings = QueueSettings(visibility_timeout_s=0.5, dedup_window_s=None)
     sqs.db.queue("own", settings)
     sqs.db.queue("own.fifo", settings)
@@ -84,7 +84,7 @@ def test_a_queue_of_inturns_own_api(sqs: Endpoint) -> None:
 # --- what is set ---
 
 
-def test_attributes_are_set_and_the_others_stay(sqs: Endpoint) -> None:
+def test_set_queue_attributes_leaves_the_others_unchanged(sqs: Endpoint) -> None:
     url = sqs.queue("plain", DelaySeconds=5)
     sqs.clock.forward(100)
     sqs.client.set_queue_attributes(
@@ -114,7 +114,7 @@ def test_attributes_are_set_and_the_others_stay(sqs: Endpoint) -> None:
     ],
 )
 @in_json
-def test_bounds_of_numbers(sqs: Endpoint, name: str, least: int, most: int) -> None:
+def test_number_attributes_out_of_range_are_refused(sqs: Endpoint, name: str, least: int, most: int) -> None:
     url = sqs.queue("plain")
     for value in (least, most):
         sqs.client.set_queue_attributes(QueueUrl=url, Attributes={name: str(value)})
@@ -127,7 +127,7 @@ def test_bounds_of_numbers(sqs: Endpoint, name: str, least: int, most: int) -> N
 
 
 @in_json
-def test_unknown_attributes(sqs: Endpoint) -> None:
+def test_unknown_and_read_only_attributes_are_refused(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     unknown = ("InvalidAttributeName", "Unknown Attribute Nonsense.")
     assert sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"Nonsense": "1"}) == unknown
@@ -138,7 +138,7 @@ def test_unknown_attributes(sqs: Endpoint) -> None:
 
 @pytest.mark.parametrize("name", FIFO_ONLY)
 @in_json
-def test_attributes_that_only_fifo_queues_have(sqs: Endpoint, name: str) -> None:
+def test_fifo_only_attributes_are_refused_for_a_standard_queue(sqs: Endpoint, name: str) -> None:
     url = sqs.queue("plain")
     told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={name: FIFO_ONLY[name]})
     assert told == ("InvalidAttributeName", f"Unknown Attribute {name}.")
@@ -146,19 +146,19 @@ def test_attributes_that_only_fifo_queues_have(sqs: Endpoint, name: str) -> None
 
 @pytest.mark.parametrize("name", ["DeduplicationScope", "FifoThroughputLimit"])
 @in_json
-def test_attributes_that_the_service_explains(sqs: Endpoint, name: str) -> None:
+def test_creating_a_standard_queue_with_a_fifo_attribute_says_why_it_is_refused(sqs: Endpoint, name: str) -> None:
     told = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={name: "queue"})
     assert told == ("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true.")
 
 
 @in_json
-def test_a_standard_queue_that_says_that_it_is_no_fifo_queue(sqs: Endpoint) -> None:
+def test_creating_a_standard_queue_with_fifo_queue_false_is_refused(sqs: Endpoint) -> None:
     told = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={"FifoQueue": "false"})
     assert told == ("InvalidAttributeName", "Unknown Attribute FifoQueue.")
 
 
 @in_json
-def test_the_kind_of_a_queue_stays(sqs: Endpoint) -> None:
+def test_changing_the_type_of_a_queue_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"FifoQueue": "true"})
     told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"FifoQueue": "false"})
@@ -167,7 +167,7 @@ def test_the_kind_of_a_queue_stays(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_high_throughput_needs_its_scope(sqs: Endpoint) -> None:
+def test_per_group_throughput_limit_requires_the_group_deduplication_scope(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     text = (
         "Invalid value for the parameter FifoThroughputLimit. Reason: "
@@ -186,7 +186,7 @@ def test_high_throughput_needs_its_scope(sqs: Endpoint) -> None:
 
 @pytest.mark.parametrize("value", ["forever", "86400"])
 @in_json
-def test_a_longer_window_than_the_services(sqs: Endpoint, value: str) -> None:
+def test_a_deduplication_window_of_a_day_or_forever_is_kept(sqs: Endpoint, value: str) -> None:
     url = sqs.queue("q.fifo", DeduplicationWindowSeconds=value)
     assert sqs.attributes(url)["DeduplicationWindowSeconds"] == value
     send = {"QueueUrl": url, "MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "1"}
@@ -197,7 +197,7 @@ def test_a_longer_window_than_the_services(sqs: Endpoint, value: str) -> None:
     assert (sqs.client.send_message(**send)["MessageId"] == first["MessageId"]) == (value == "forever")
 
 
-def test_keys_of_encryption_are_kept(sqs: Endpoint) -> None:
+def test_kms_attributes_are_stored_and_removable(sqs: Endpoint) -> None:
     url = sqs.queue("plain", KmsMasterKeyId="alias/mine")
     told = sqs.attributes(url)
     assert told["KmsMasterKeyId"] == "alias/mine"
@@ -216,7 +216,7 @@ def test_keys_of_encryption_are_kept(sqs: Endpoint) -> None:
     ("attributes", "named"),
     [({"KmsMasterKeyId": "alias/mine"}, "KmsMasterKeyId"), ({"SqsManagedSseEnabled": "true"}, "SqsManagedSseEnabled")],
 )
-def test_the_log_says_that_nothing_is_encrypted(
+def test_encryption_attributes_log_a_warning_that_nothing_is_encrypted(
     sqs: Endpoint, caplog: pytest.LogCaptureFixture, attributes: dict[str, str], named: str
 ) -> None:
     caplog.set_level("WARNING", "inturn.server")
@@ -236,7 +236,7 @@ def test_the_log_says_that_nothing_is_encrypted(
 
 
 @in_json
-def test_one_kind_of_encryption_at_a_time(sqs: Endpoint) -> None:
+def test_kms_and_managed_sse_exclude_each_other(sqs: Endpoint) -> None:
     both = {"KmsMasterKeyId": "mine", "SqsManagedSseEnabled": "true"}
     text = "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
     told = sqs.refused(sqs.queue, name="q", **both)
@@ -253,7 +253,7 @@ def test_one_kind_of_encryption_at_a_time(sqs: Endpoint) -> None:
 # --- dead letters ---
 
 
-def test_a_redrive_policy_is_kept_and_taken_away(sqs: Endpoint) -> None:
+def test_a_redrive_policy_is_stored_and_removable(sqs: Endpoint) -> None:
     sqs.queue("dead")
     url = sqs.queue("plain", RedrivePolicy=redrive(sqs, count="3"))
     assert json.loads(sqs.attributes(url)["RedrivePolicy"]) == redrive(sqs)
@@ -289,14 +289,14 @@ def test_a_redrive_policy_is_kept_and_taken_away(sqs: Endpoint) -> None:
     ],
 )
 @in_json
-def test_redrive_policies_that_cannot_be(sqs: Endpoint, policy: str, reason: str) -> None:
+def test_invalid_redrive_policies_are_refused(sqs: Endpoint, policy: str, reason: str) -> None:
     told = sqs.refused(sqs.client.create_queue, QueueName="q", Attributes={"RedrivePolicy": policy})
     text = f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {reason}"
     assert told == ("InvalidParameterValue", text)
 
 
 @in_json
-def test_dead_letters_stay_with_their_kind(sqs: Endpoint) -> None:
+def test_a_dead_letter_queue_of_the_other_type_is_refused(sqs: Endpoint) -> None:
     sqs.queue("dead")
     policy = json.dumps(redrive(sqs), separators=(",", ":"))
     told = sqs.refused(sqs.queue, name="q.fifo", RedrivePolicy=policy)
@@ -317,7 +317,9 @@ def test_dead_letters_stay_with_their_kind(sqs: Endpoint) -> None:
     ],
 )
 @in_json
-def test_who_may_use_a_dead_letter_queue(sqs: Endpoint, allow: dict[str, Any], is_allowed: bool) -> None:
+def test_a_redrive_allow_policy_limits_the_source_queues(
+    sqs: Endpoint, allow: dict[str, Any], is_allowed: bool
+) -> None:
     dead = sqs.queue("dead", RedriveAllowPolicy=allow)
     assert json.loads(sqs.attributes(dead)["RedriveAllowPolicy"]) == allow
     if is_allowed:
@@ -342,7 +344,7 @@ def test_who_may_use_a_dead_letter_queue(sqs: Endpoint, allow: dict[str, Any], i
     ],
 )
 @in_json
-def test_redrive_allow_policies_that_cannot_be(sqs: Endpoint, allow: str) -> None:
+def test_invalid_redrive_allow_policies_are_refused(sqs: Endpoint, allow: str) -> None:
     reason = "Amazon SQS can't create the redrive allow policy, as it\u2019s in an unsupported format."
     text = f"Value {allow} for parameter RedriveAllowPolicy is invalid. Reason: {reason}"
     assert sqs.refused(sqs.queue, name="q", RedriveAllowPolicy=allow) == ("InvalidParameterValue", text)
@@ -351,7 +353,7 @@ def test_redrive_allow_policies_that_cannot_be(sqs: Endpoint, allow: str) -> Non
 # --- tags ---
 
 
-def test_tags(sqs: Endpoint) -> None:
+def test_tags_are_added_replaced_and_removed(sqs: Endpoint) -> None:
     url = sqs.client.create_queue(QueueName="q", tags={"a": "1", "b": "2"})["QueueUrl"]
     assert sqs.client.list_queue_tags(QueueUrl=url)["Tags"] == {"a": "1", "b": "2"}
     sqs.client.tag_queue(QueueUrl=url, Tags={"b": "3", "c": ""})
@@ -362,7 +364,7 @@ def test_tags(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_bounds_of_tags(sqs: Endpoint) -> None:
+def test_too_many_or_too_long_tags_are_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     sqs.client.tag_queue(QueueUrl=url, Tags={str(n): "x" for n in range(50)})
     told = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={"one more": "x"})
@@ -378,7 +380,7 @@ def test_bounds_of_tags(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_no_tags(sqs: Endpoint) -> None:
+def test_empty_tag_lists_are_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     told = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={})
     assert told == ("MissingParameter", "The request must contain the parameter Tags.")
@@ -394,7 +396,7 @@ def permit(sqs: Endpoint, url: str, **changed: Any) -> Any:
     return sqs.client.add_permission(**{**params, **changed})
 
 
-def test_permissions_are_statements_of_the_policy(sqs: Endpoint) -> None:
+def test_add_permission_adds_a_statement_to_the_policy(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     permit(sqs, url)
     permit(sqs, url, Label="all", AWSAccountIds=["1" * 12, "2" * 12], Actions=["*", "ReceiveMessage"])
@@ -425,7 +427,7 @@ def test_permissions_are_statements_of_the_policy(sqs: Endpoint) -> None:
     assert sqs.attributes(url, "Policy") == {}
 
 
-def test_a_policy_of_ones_own_is_added_to(sqs: Endpoint) -> None:
+def test_add_permission_extends_an_existing_policy(sqs: Endpoint) -> None:
     own = {"Sid": "own", "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": "*"}
     policy = {"Version": "2012-10-17", "Statement": own}
     url = sqs.queue("q", Policy=policy)
@@ -476,14 +478,14 @@ def test_a_policy_of_ones_own_is_added_to(sqs: Endpoint) -> None:
     ],
 )
 @in_json
-def test_permissions_that_cannot_be(sqs: Endpoint, changed: dict[str, Any], code: str, text: str) -> None:
+def test_invalid_permissions_are_refused(sqs: Endpoint, changed: dict[str, Any], code: str, text: str) -> None:
     url = sqs.queue("q")
     permit(sqs, url)
     assert sqs.refused(permit, sqs=sqs, url=url, **{"Label": "other", **changed}) == (code, text)
 
 
 @in_json
-def test_permissions_for_nobody_and_nothing(sqs: Endpoint) -> None:
+def test_add_permission_without_actions_or_accounts_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     told = sqs.refused(permit, sqs=sqs, url=url, Actions=[])
     assert told == ("MissingParameter", "The request must contain the parameter Actions.")
@@ -492,7 +494,7 @@ def test_permissions_for_nobody_and_nothing(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_a_permission_that_is_not_there(sqs: Endpoint) -> None:
+def test_remove_permission_with_an_unknown_label_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     text = "Value none for parameter Label is invalid. Reason: can't find label"
     told = sqs.refused(sqs.client.remove_permission, QueueUrl=url, Label="none")
@@ -503,7 +505,7 @@ def test_a_permission_that_is_not_there(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_a_policy_that_is_none(sqs: Endpoint) -> None:
+def test_an_invalid_policy_is_refused(sqs: Endpoint) -> None:
     told = sqs.refused(sqs.queue, name="q", Policy="nonsense")
     text = "Invalid value for the parameter Policy. Reason: 'nonsense' is not a JSON object."
     assert told == ("InvalidAttributeValue", text)
@@ -515,7 +517,7 @@ def test_a_policy_that_is_none(sqs: Endpoint) -> None:
     assert "Policy" not in sqs.attributes(url)
 
 
-def test_the_log_says_that_a_resource_matches_nothing(sqs: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_policy_resource_that_matches_nothing_logs_a_warning(sqs: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("WARNING", "inturn.server")
     statement = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Resource": ["*", "orders\n", "x"]}
     policy = {"Version": "2012-10-17", "Statement": statement}
@@ -530,7 +532,7 @@ def test_the_log_says_that_a_resource_matches_nothing(sqs: Endpoint, caplog: pyt
 
 
 @in_json
-def test_permissions_that_are_too_long_together(sqs: Endpoint) -> None:
+def test_permissions_over_the_policy_size_limit_are_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     accounts = [f"{n:012}" for n in range(150)]
     permit(sqs, url, AWSAccountIds=accounts)

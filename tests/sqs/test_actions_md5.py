@@ -14,21 +14,21 @@ VALUES = st.builds(
 ) | (st.builds(MessageAttributeValue, st.just("Binary"), binary_value=st.binary(min_size=1, max_size=10)))
 
 
-def test_a_body() -> None:
+def test_md5_of_an_empty_body() -> None:
     assert md5_of(b"") == "d41d8cd98f00b204e9800998ecf8427e"
 
 
-def test_no_attributes_have_no_digest() -> None:
+def test_md5_of_no_attributes_is_none() -> None:
     assert md5_of_attributes({}) is None
 
 
-def test_an_attribute_as_the_service_has_answered_it() -> None:
+def test_md5_of_an_attribute_equals_a_recorded_service_answer() -> None:
     value = MessageAttributeValue("Number", "1493147359900")
     assert md5_of_attributes({"timestamp": value}) == "235c5c510d26fb653d073faed50ae77c"
 
 
 @given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=4))
-def test_attributes_as_moto_has_them(attributes: dict[str, MessageAttributeValue]) -> None:
+def test_md5_of_attributes_equals_motos(attributes: dict[str, MessageAttributeValue]) -> None:
     message = MotoMessage("id", "body")
     message.message_attributes = {
         name: {"DataType": value.data_type}
@@ -49,5 +49,5 @@ def test_attributes_as_moto_has_them(attributes: dict[str, MessageAttributeValue
         {"a": MessageAttributeValue("String", binary_list_values=(b"x",))},
     ],
 )
-def test_every_part_counts(other: dict[str, MessageAttributeValue]) -> None:
+def test_md5_of_attributes_depends_on_every_part(other: dict[str, MessageAttributeValue]) -> None:
     assert md5_of_attributes(other) != md5_of_attributes({"a": MessageAttributeValue("String", "x")})

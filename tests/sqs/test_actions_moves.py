@@ -41,7 +41,7 @@ def ended(sqs: Endpoint, suffix: str = "") -> dict[str, Any]:
     return task
 
 
-def test_each_goes_back_to_where_it_came_from(sqs: Endpoint) -> None:
+def test_a_move_task_returns_each_message_to_its_source_queue(sqs: Endpoint) -> None:
     url, dead = dead_letters(sqs, "a1", "b1", "a2", suffix=".fifo")
     sent = sqs.receive(dead, VisibilityTimeout=0)
     sqs.client.send_message(QueueUrl=url, MessageBody="a3", MessageGroupId="a", MessageDeduplicationId="a3")
@@ -61,7 +61,7 @@ def test_each_goes_back_to_where_it_came_from(sqs: Endpoint) -> None:
     assert sqs.bodies(dead) == []
 
 
-def test_all_to_one_queue(sqs: Endpoint) -> None:
+def test_a_move_task_with_a_destination_moves_every_message_there(sqs: Endpoint) -> None:
     _, dead = dead_letters(sqs, "a", "b")
     other = sqs.queue("other")
     start(sqs, DestinationArn=sqs.arn("other"), MaxNumberOfMessagesPerSecond=500)
@@ -72,7 +72,7 @@ def test_all_to_one_queue(sqs: Endpoint) -> None:
     assert sqs.bodies(dead) == []
 
 
-def test_what_somebody_has_stays(sqs: Endpoint) -> None:
+def test_a_move_task_skips_messages_in_flight(sqs: Endpoint) -> None:
     url, dead = dead_letters(sqs, "a", "b")
     (held,) = sqs.receive(dead, 1)
     start(sqs)
@@ -83,7 +83,7 @@ def test_what_somebody_has_stays(sqs: Endpoint) -> None:
 
 
 @pytest.mark.thorough
-def test_a_running_task_is_listed_cancelled_and_the_only_one(sqs: Endpoint) -> None:
+def test_a_running_move_task_is_listed_and_cancelled_and_a_second_is_refused(sqs: Endpoint) -> None:
     _, dead = dead_letters(sqs, *(f"a{n}" for n in range(5)))
     handle = start(sqs, MaxNumberOfMessagesPerSecond=1)
     told = sqs.refused(start, sqs=sqs)
@@ -105,7 +105,7 @@ def test_a_running_task_is_listed_cancelled_and_the_only_one(sqs: Endpoint) -> N
     assert [each["Status"] for each in tasks(sqs, MaxResults=10)] == ["COMPLETED", "CANCELLED"]
 
 
-def test_a_restart_goes_on_with_a_task(sqs: Endpoint) -> None:
+def test_a_move_task_resumes_after_a_restart(sqs: Endpoint) -> None:
     url, _ = dead_letters(sqs, "a", "b", "c")
     start(sqs, MaxNumberOfMessagesPerSecond=2)
     sqs.restart()
@@ -116,7 +116,7 @@ def test_a_restart_goes_on_with_a_task(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_what_comes_while_a_task_runs_stays(sqs: Endpoint) -> None:
+def test_a_move_task_leaves_messages_sent_after_its_start(sqs: Endpoint) -> None:
     _, dead = dead_letters(sqs, "a", "b", "c")
     start(sqs, MaxNumberOfMessagesPerSecond=2)
     sqs.client.send_message(QueueUrl=dead, MessageBody="late")
@@ -124,7 +124,7 @@ def test_what_comes_while_a_task_runs_stays(sqs: Endpoint) -> None:
     assert sqs.bodies(dead) == ["late"]
 
 
-def test_a_message_that_came_from_nowhere(sqs: Endpoint) -> None:
+def test_a_move_task_fails_for_a_message_without_a_source_queue(sqs: Endpoint) -> None:
     _, dead = dead_letters(sqs)
     sqs.client.send_message(QueueUrl=dead, MessageBody="x")
     start(sqs)
@@ -134,7 +134,7 @@ def test_a_message_that_came_from_nowhere(sqs: Endpoint) -> None:
     assert sqs.bodies(dead) == ["x"]
 
 
-def test_a_queue_that_is_gone(sqs: Endpoint) -> None:
+def test_a_move_task_fails_if_the_source_queue_was_deleted(sqs: Endpoint) -> None:
     url, dead = dead_letters(sqs, "a")
     policy = {"deadLetterTargetArn": sqs.arn("dead"), "maxReceiveCount": 1}
     sqs.queue("another", RedrivePolicy=policy)
@@ -146,7 +146,7 @@ def test_a_queue_that_is_gone(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_queues_that_are_not_there(sqs: Endpoint) -> None:
+def test_move_tasks_refuse_arns_of_missing_queues(sqs: Endpoint) -> None:
     dead_letters(sqs)
     text = "The resource that you specified for the {} parameter doesn't exist."
     source = ("ResourceNotFoundException", text.format("SourceArn"))
@@ -158,7 +158,7 @@ def test_queues_that_are_not_there(sqs: Endpoint) -> None:
     assert sqs.status(sqs.client.list_message_move_tasks, SourceArn=sqs.arn("none")) == 404
 
 
-def test_a_source_that_is_no_dead_letter_queue(sqs: Endpoint) -> None:
+def test_a_move_task_requires_a_dead_letter_queue_as_source(sqs: Endpoint) -> None:
     sqs.queue("dead")
     for more in ({}, {"DestinationArn": sqs.arn("none")}):
         told = sqs.refused(start, sqs=sqs, **more)
@@ -167,7 +167,7 @@ def test_a_source_that_is_no_dead_letter_queue(sqs: Endpoint) -> None:
 
 @pytest.mark.parametrize("arn", ["nonsense", "arn:aws:sqs:us-east-1:000000000000", "aws:sqs:us-east-1:0:0:dead"])
 @in_json
-def test_what_is_no_arn(sqs: Endpoint, arn: str) -> None:
+def test_move_tasks_refuse_malformed_arns(sqs: Endpoint, arn: str) -> None:
     dead_letters(sqs)
     form = "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
     source = ("InvalidParameterValue", f"You must use this format to specify the SourceArn: {form}")
@@ -178,7 +178,7 @@ def test_what_is_no_arn(sqs: Endpoint, arn: str) -> None:
 
 
 @in_json
-def test_destinations_that_cannot_be(sqs: Endpoint) -> None:
+def test_a_move_task_refuses_its_source_and_the_other_type_as_destination(sqs: Endpoint) -> None:
     dead_letters(sqs)
     sqs.queue("q.fifo")
     told = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("dead"))
@@ -189,7 +189,7 @@ def test_destinations_that_cannot_be(sqs: Endpoint) -> None:
 
 @pytest.mark.parametrize("rate", [0, 501])
 @in_json
-def test_bounds_of_the_rate(sqs: Endpoint, rate: int) -> None:
+def test_a_move_task_refuses_a_rate_out_of_range(sqs: Endpoint, rate: int) -> None:
     dead_letters(sqs)
     told = sqs.refused(start, sqs=sqs, MaxNumberOfMessagesPerSecond=rate)
     reason = "Must be between 1 and 500, if provided."
@@ -199,7 +199,7 @@ def test_bounds_of_the_rate(sqs: Endpoint, rate: int) -> None:
 
 @pytest.mark.parametrize("most", [0, 11])
 @in_json
-def test_bounds_of_a_list_of_tasks(sqs: Endpoint, most: int) -> None:
+def test_listing_move_tasks_refuses_max_results_out_of_range(sqs: Endpoint, most: int) -> None:
     dead_letters(sqs)
     told = sqs.refused(tasks, sqs=sqs, MaxResults=most)
     text = f"Value {most} for parameter MaxResults is invalid. Reason: Must be between 1 and 10, if provided."
@@ -211,7 +211,7 @@ def handle_of(**said: Any) -> str:
 
 
 @in_json
-def test_handles_that_name_no_task(sqs: Endpoint) -> None:
+def test_cancelling_an_unknown_task_handle_is_refused(sqs: Endpoint) -> None:
     dead_letters(sqs)
     cancel = sqs.client.cancel_message_move_task
     for handle in ("garbage", "bnVsbA==", handle_of(taskId="x")):
@@ -224,7 +224,7 @@ def test_handles_that_name_no_task(sqs: Endpoint) -> None:
     assert told == ("ResourceNotFoundException", "Task does not exist.")
 
 
-def test_dead_letters_of_the_queue_itself_stay(sqs: Endpoint) -> None:
+def test_a_move_task_leaves_messages_that_the_queue_dead_lettered_to_itself(sqs: Endpoint) -> None:
     url, dead = dead_letters(sqs, "a", "b")
     policy = {"deadLetterTargetArn": sqs.arn("dead"), "maxReceiveCount": 1}
     sqs.client.set_queue_attributes(QueueUrl=dead, Attributes={"RedrivePolicy": json.dumps(policy)})
@@ -239,7 +239,7 @@ def test_dead_letters_of_the_queue_itself_stay(sqs: Endpoint) -> None:
 
 
 @pytest.mark.thorough
-def test_a_task_waits_for_room_in_its_target(sqs: Endpoint) -> None:
+def test_a_move_task_waits_for_room_in_a_full_destination(sqs: Endpoint) -> None:
     url, dead = dead_letters(sqs, "a", "b")
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"MaximumQueueDepth": "1"})
     start(sqs)

@@ -20,7 +20,7 @@ def no_queue(sqs: Endpoint) -> tuple[str, str]:
     return NO_QUEUE, f"The specified queue does not exist{more}."
 
 
-def test_a_queue_is_made_found_and_deleted(sqs: Endpoint) -> None:
+def test_a_queue_is_created_found_and_deleted(sqs: Endpoint) -> None:
     assert sqs.queue("plain") == sqs.url("plain")
     assert sqs.client.get_queue_url(QueueName="plain")["QueueUrl"] == sqs.url("plain")
     sqs.client.delete_queue(QueueUrl=sqs.url("plain"))
@@ -28,7 +28,7 @@ def test_a_queue_is_made_found_and_deleted(sqs: Endpoint) -> None:
     assert sqs.refused(sqs.client.delete_queue, QueueUrl=sqs.url("plain")) == no_queue(sqs)
 
 
-def test_a_deleted_queue_can_be_made_anew_at_once_and_is_empty(sqs: Endpoint) -> None:
+def test_a_deleted_queue_can_be_recreated_at_once_and_is_empty(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     sqs.client.send_message(QueueUrl=url, MessageBody="old")
     sqs.client.delete_queue(QueueUrl=url)
@@ -39,24 +39,24 @@ def test_a_deleted_queue_can_be_made_anew_at_once_and_is_empty(sqs: Endpoint) ->
 
 @pytest.mark.parametrize("name", ["", "a" * 81, "with space", "dots.in.it", "late.fifo", "ü"])
 @in_json
-def test_names_of_standard_queues(sqs: Endpoint, name: str) -> None:
+def test_invalid_standard_queue_names_are_refused(sqs: Endpoint, name: str) -> None:
     assert sqs.refused(sqs.client.create_queue, QueueName=name) == ("InvalidParameterValue", PLAIN)
 
 
 @pytest.mark.parametrize("name", ["no-suffix", ".fifo", "a" * 76 + ".fifo", "a.b.fifo"])
 @in_json
-def test_names_of_fifo_queues(sqs: Endpoint, name: str) -> None:
+def test_invalid_fifo_queue_names_are_refused(sqs: Endpoint, name: str) -> None:
     told = sqs.refused(sqs.client.create_queue, QueueName=name, Attributes={"FifoQueue": "true"})
     assert told == ("InvalidParameterValue", WITH_SUFFIX)
 
 
 @in_json
-def test_the_longest_names(sqs: Endpoint) -> None:
+def test_queue_names_of_80_characters_are_accepted(sqs: Endpoint) -> None:
     assert sqs.queue("a" * 80).endswith("a" * 80)
     assert sqs.queue("a" * 75 + ".fifo").endswith(".fifo")
 
 
-def test_making_a_queue_that_is_there(sqs: Endpoint) -> None:
+def test_creating_an_existing_queue_succeeds_only_with_equal_attributes(sqs: Endpoint) -> None:
     url = sqs.queue("plain", VisibilityTimeout=60)
     assert sqs.queue("plain") == url
     assert sqs.queue("plain", VisibilityTimeout=60, DelaySeconds=0) == url
@@ -67,7 +67,7 @@ def test_making_a_queue_that_is_there(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_the_error_of_a_queue_that_is_there_has_its_two_names(sqs: Endpoint) -> None:
+def test_queue_already_exists_is_also_raised_as_queue_name_exists(sqs: Endpoint) -> None:
     sqs.queue("plain")
     with pytest.raises(sqs.client.exceptions.QueueNameExists):
         sqs.queue("plain", DelaySeconds=1)
@@ -81,7 +81,7 @@ def test_queues_are_listed_by_prefix(sqs: Endpoint) -> None:
     assert "QueueUrls" not in sqs.client.list_queues(QueueNamePrefix="c")
 
 
-def test_a_list_goes_on_only_where_max_results_is_given(sqs: Endpoint) -> None:
+def test_list_queues_pages_only_with_max_results(sqs: Endpoint) -> None:
     urls = [sqs.queue(f"q{n}") for n in range(5)]
     assert "NextToken" not in sqs.client.list_queues()
     page = sqs.client.list_queues(MaxResults=2)
@@ -94,7 +94,9 @@ def test_a_list_goes_on_only_where_max_results_is_given(sqs: Endpoint) -> None:
     assert "NextToken" not in sqs.client.list_queues(MaxResults=5)
 
 
-def test_a_list_without_max_results_ends_at_a_thousand(sqs: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_queues_without_max_results_ends_at_the_limit_without_a_token(
+    sqs: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "LIST_RESULTS", 2)
     urls = [sqs.queue(f"q{n}") for n in range(3)]
     answer = sqs.client.list_queues()
@@ -104,7 +106,7 @@ def test_a_list_without_max_results_ends_at_a_thousand(sqs: Endpoint, monkeypatc
 
 @pytest.mark.parametrize("most", [0, 1001])
 @in_json
-def test_bounds_of_a_list(sqs: Endpoint, most: int) -> None:
+def test_list_queues_refuses_max_results_out_of_range(sqs: Endpoint, most: int) -> None:
     text = (
         f"Value {most} for parameter MaxResults is invalid. Reason: MaxResults must be an integer between 1 and 1000."
     )
@@ -112,12 +114,12 @@ def test_bounds_of_a_list(sqs: Endpoint, most: int) -> None:
 
 
 @in_json
-def test_a_token_that_none_gave(sqs: Endpoint) -> None:
+def test_list_queues_refuses_an_unknown_next_token(sqs: Endpoint) -> None:
     told = sqs.refused(sqs.client.list_queues, MaxResults=1, NextToken="x")
     assert told == ("InvalidParameterValue", "Invalid or expired next token.")
 
 
-def test_sources_of_a_dead_letter_queue(sqs: Endpoint) -> None:
+def test_source_queues_of_a_dead_letter_queue_are_listed_in_pages(sqs: Endpoint) -> None:
     dead = sqs.queue("dead")
     policy = {"deadLetterTargetArn": sqs.arn("dead"), "maxReceiveCount": 3}
     urls = [sqs.queue(f"q{n}", RedrivePolicy=policy) for n in range(3)]
@@ -131,7 +133,7 @@ def test_sources_of_a_dead_letter_queue(sqs: Endpoint) -> None:
     assert sqs.refused(listed, QueueUrl=sqs.url("none")) == no_queue(sqs)
 
 
-def test_the_owner_of_a_queue(sqs: Endpoint) -> None:
+def test_get_queue_url_finds_only_queues_of_the_given_owner(sqs: Endpoint) -> None:
     sqs.queue("plain")
     found = sqs.client.get_queue_url(QueueName="plain", QueueOwnerAWSAccountId="000000000000")
     assert found["QueueUrl"] == sqs.url("plain")
@@ -139,7 +141,7 @@ def test_the_owner_of_a_queue(sqs: Endpoint) -> None:
     assert told == no_queue(sqs)
 
 
-def test_a_purge_empties_a_queue_and_forgets_what_was_known(sqs: Endpoint) -> None:
+def test_a_purge_empties_a_queue_and_its_deduplication_ids(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     for group in ("a", "b"):
         sqs.client.send_message(QueueUrl=url, MessageBody=group, MessageGroupId=group, MessageDeduplicationId=group)
@@ -150,7 +152,7 @@ def test_a_purge_empties_a_queue_and_forgets_what_was_known(sqs: Endpoint) -> No
     assert sqs.bodies(url) == ["again"]
 
 
-def test_a_second_purge_within_a_minute(sqs: Endpoint) -> None:
+def test_a_second_purge_within_60_seconds_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     sqs.client.purge_queue(QueueUrl=url)
     sqs.clock.forward(59.9)
@@ -183,12 +185,14 @@ def test_a_second_purge_within_a_minute(sqs: Endpoint) -> None:
     ],
 )
 @in_json
-def test_no_action_finds_a_queue_that_is_not_there(sqs: Endpoint, action: str, params: dict[str, object]) -> None:
+def test_every_action_on_a_missing_queue_gets_queue_does_not_exist(
+    sqs: Endpoint, action: str, params: dict[str, object]
+) -> None:
     told = sqs.refused(getattr(sqs.client, action), QueueUrl=sqs.url("none"), **params)
     assert told == no_queue(sqs)
 
 
-def test_a_queue_of_another_process_is_found_at_once(sqs: Endpoint) -> None:
+def test_a_queue_created_by_another_process_is_found_at_once(sqs: Endpoint) -> None:
     sqs.queue("mine")
     with inturn.open(sqs.path) as other:
         other.queue("theirs", QueueSettings(content_dedup=True))
@@ -198,21 +202,21 @@ def test_a_queue_of_another_process_is_found_at_once(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_a_name_is_as_good_as_a_url(sqs: Endpoint) -> None:
+def test_a_queue_name_is_accepted_as_the_queue_url(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     sqs.client.send_message(QueueUrl="plain", MessageBody="x")
     assert sqs.bodies(url) == ["x"]
 
 
 @in_json
-def test_a_url_without_a_name(sqs: Endpoint) -> None:
+def test_a_queue_url_without_a_name_gets_404(sqs: Endpoint) -> None:
     url = f"{sqs.shared_server.naming.base_url}/"
     told = sqs.refused(sqs.client.send_message, QueueUrl=url, MessageBody="x")
     assert told == ("InvalidAddress", f"The address {url} is not valid for this endpoint.")
     assert sqs.status(sqs.client.send_message, QueueUrl=url, MessageBody="x") == 404
 
 
-def test_queues_and_what_is_kept_with_them_survive_a_restart(sqs: Endpoint) -> None:
+def test_queues_with_their_attributes_and_tags_survive_a_restart(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo", ContentBasedDeduplication="true", MaximumMessageSize=2048)
     sqs.client.tag_queue(QueueUrl=url, Tags={"team": "blue"})
     before = sqs.attributes(url)

@@ -34,7 +34,7 @@ def extend(sqs: Endpoint, url: str, message: dict[str, Any], seconds: int) -> No
 # --- order ---
 
 
-def test_the_rest_of_a_group_before_the_next(sqs: Endpoint) -> None:
+def test_receive_fills_a_batch_from_one_group_before_the_next(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "b1", "a2", "c1", "b2")
     assert sqs.bodies(url, 3) == ["a1", "a2", "b1"]
@@ -42,7 +42,7 @@ def test_the_rest_of_a_group_before_the_next(sqs: Endpoint) -> None:
     assert sqs.bodies(url) == []
 
 
-def test_what_is_given_back_is_in_its_place(sqs: Endpoint) -> None:
+def test_messages_made_visible_again_keep_their_place_in_the_group(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "a3")
     first, second = sqs.receive(url, 2)
@@ -52,7 +52,7 @@ def test_what_is_given_back_is_in_its_place(sqs: Endpoint) -> None:
     assert sqs.bodies(url) == ["a1", "a2", "a3"]
 
 
-def test_a_group_goes_on_when_all_of_a_batch_is_deleted(sqs: Endpoint) -> None:
+def test_a_group_is_received_again_once_its_whole_batch_is_deleted(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "a3")
     first, second = sqs.receive(url, 2)
@@ -62,7 +62,7 @@ def test_a_group_goes_on_when_all_of_a_batch_is_deleted(sqs: Endpoint) -> None:
     assert sqs.bodies(url) == ["a3"]
 
 
-def test_a_standard_queue_gives_the_oldest_first(sqs: Endpoint) -> None:
+def test_receive_from_a_standard_queue_returns_the_oldest_first(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     send(sqs, url, *(f"a{n}" for n in range(12)))
     assert [sqs.bodies(url, n) for n in (1, 10, 10)] == [["a0"], [f"a{n}" for n in range(1, 11)], ["a11"]]
@@ -71,7 +71,7 @@ def test_a_standard_queue_gives_the_oldest_first(sqs: Endpoint) -> None:
 # --- visibility ---
 
 
-def test_visibility_as_the_queue_says_or_the_request(sqs: Endpoint) -> None:
+def test_visibility_timeout_comes_from_the_request_or_the_queue(sqs: Endpoint) -> None:
     url = sqs.queue("q", VisibilityTimeout=5)
     send(sqs, url, "a1", "a2")
     assert sqs.bodies(url, 1) == ["a1"]
@@ -82,7 +82,7 @@ def test_visibility_as_the_queue_says_or_the_request(sqs: Endpoint) -> None:
     assert sqs.bodies(url) == ["a1", "a2"]
 
 
-def test_a_receive_that_hides_nothing(sqs: Endpoint) -> None:
+def test_receive_with_visibility_timeout_0_leaves_the_message_visible(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     send(sqs, url, "a1")
     first, second = (sqs.receive(url, VisibilityTimeout=0)[0] for _ in range(2))
@@ -106,12 +106,12 @@ def bounds(value: int, parameter: str, reason: str) -> tuple[str, str]:
     ],
 )
 @in_json
-def test_bounds_of_a_receive(sqs: Endpoint, parameter: str, value: int, reason: str) -> None:
+def test_receive_parameters_out_of_range_are_refused(sqs: Endpoint, parameter: str, value: int, reason: str) -> None:
     told = sqs.refused(sqs.client.receive_message, QueueUrl=sqs.queue("q"), **{parameter: value})
     assert told == bounds(value, parameter, reason)
 
 
-def test_a_long_poll_gets_what_is_sent_meanwhile(sqs: Endpoint) -> None:
+def test_a_long_poll_returns_a_message_sent_meanwhile(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(sqs.bodies, url, WaitTimeSeconds=20)
@@ -119,7 +119,7 @@ def test_a_long_poll_gets_what_is_sent_meanwhile(sqs: Endpoint) -> None:
         assert waiting.result(20) == ["a1"]
 
 
-def test_a_queue_whose_receives_wait(sqs: Endpoint) -> None:
+def test_receive_waits_for_the_queues_wait_time_by_default(sqs: Endpoint) -> None:
     url = sqs.queue("q", ReceiveMessageWaitTimeSeconds=20)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(sqs.bodies, url)
@@ -128,7 +128,7 @@ def test_a_queue_whose_receives_wait(sqs: Endpoint) -> None:
     assert sqs.bodies(url, WaitTimeSeconds=0) == []
 
 
-def test_what_is_past_its_retention_is_gone(sqs: Endpoint) -> None:
+def test_a_message_past_its_retention_period_is_not_received(sqs: Endpoint) -> None:
     url = sqs.queue("q", MessageRetentionPeriod=60)
     send(sqs, url, "a1")
     sqs.clock.forward(30)
@@ -140,7 +140,7 @@ def test_what_is_past_its_retention_is_gone(sqs: Endpoint) -> None:
 # --- system attributes ---
 
 
-def test_system_attributes(sqs: Endpoint) -> None:
+def test_receive_returns_every_system_attribute(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     sent = sqs.client.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="1")
     sqs.clock.forward(1.5)
@@ -158,7 +158,7 @@ def test_system_attributes(sqs: Endpoint) -> None:
     }
 
 
-def test_system_attributes_that_are_asked_for(sqs: Endpoint) -> None:
+def test_receive_returns_only_the_requested_system_attributes(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     send(sqs, url, "a1")
     again = {"VisibilityTimeout": 0}
@@ -174,7 +174,7 @@ def test_system_attributes_that_are_asked_for(sqs: Endpoint) -> None:
 # --- the same once more ---
 
 
-def test_an_attempt_gets_the_same_messages_and_handles_again(sqs: Endpoint) -> None:
+def test_a_repeated_receive_attempt_gets_the_same_messages_and_handles(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "a3", "b1")
     first = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
@@ -187,7 +187,7 @@ def test_an_attempt_gets_the_same_messages_and_handles_again(sqs: Endpoint) -> N
 
 
 @in_json
-def test_an_attempts_handles_are_the_same_though_time_never_stands_still(sqs: Endpoint) -> None:
+def test_a_repeated_receive_attempt_gets_the_same_handles_at_a_later_time(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1")
     ticks = count(sqs.clock())
@@ -196,7 +196,7 @@ def test_an_attempts_handles_are_the_same_though_time_never_stands_still(sqs: En
     assert sqs.receive(url, 1, ReceiveRequestAttemptId="once") == first
 
 
-def test_an_attempt_is_void_once_a_message_was_deleted(sqs: Endpoint) -> None:
+def test_a_receive_attempt_is_void_once_a_message_is_deleted(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "b1")
     first, _ = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
@@ -204,7 +204,7 @@ def test_an_attempt_is_void_once_a_message_was_deleted(sqs: Endpoint) -> None:
     assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
 
 
-def test_an_attempt_is_void_once_another_process_has_a_message_done(sqs: Endpoint) -> None:
+def test_a_receive_attempt_is_void_once_a_message_is_acked_with_the_python_api(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "b1")
     handle = sqs.receive(url, 2, ReceiveRequestAttemptId="once")[0]["ReceiptHandle"]
@@ -214,7 +214,7 @@ def test_an_attempt_is_void_once_another_process_has_a_message_done(sqs: Endpoin
     assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
 
 
-def test_an_attempt_is_void_once_a_visibility_was_changed(sqs: Endpoint) -> None:
+def test_a_receive_attempt_is_void_once_a_visibility_timeout_is_changed(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "b1")
     first, _ = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
@@ -222,7 +222,7 @@ def test_an_attempt_is_void_once_a_visibility_was_changed(sqs: Endpoint) -> None
     assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
 
 
-def test_an_attempt_whose_visibility_is_over_is_a_new_receive(sqs: Endpoint) -> None:
+def test_a_receive_attempt_after_the_visibility_timeout_is_a_new_receive(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1")
     (first,) = sqs.receive(url, ReceiveRequestAttemptId="once")
@@ -231,7 +231,7 @@ def test_an_attempt_whose_visibility_is_over_is_a_new_receive(sqs: Endpoint) -> 
     assert first["ReceiptHandle"] != second["ReceiptHandle"]
 
 
-def test_an_attempt_is_known_for_five_minutes(sqs: Endpoint) -> None:
+def test_a_receive_attempt_is_remembered_for_five_minutes(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1")
     first = sqs.receive(url, ReceiveRequestAttemptId="once", VisibilityTimeout=1000)
@@ -242,7 +242,7 @@ def test_an_attempt_is_known_for_five_minutes(sqs: Endpoint) -> None:
     assert sqs.receive(url, ReceiveRequestAttemptId="once") == []
 
 
-def test_an_attempt_is_known_after_a_restart(sqs: Endpoint) -> None:
+def test_a_receive_attempt_is_remembered_after_a_restart(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "b1")
     first = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
@@ -250,7 +250,7 @@ def test_an_attempt_is_known_after_a_restart(sqs: Endpoint) -> None:
     assert sqs.receive(url, 2, ReceiveRequestAttemptId="once") == first
 
 
-def test_of_two_attempts_the_latest_has_the_message(sqs: Endpoint) -> None:
+def test_the_latest_of_two_receive_attempts_has_the_message(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1")
     sqs.receive(url, ReceiveRequestAttemptId="first")
@@ -261,7 +261,7 @@ def test_of_two_attempts_the_latest_has_the_message(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_attempts_that_are_over_leave_the_database(sqs: Endpoint) -> None:
+def test_expired_receive_attempts_are_deleted_from_the_database(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "b1", "c1")
     for attempt in "abc":
@@ -273,7 +273,7 @@ def test_attempts_that_are_over_leave_the_database(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_what_an_attempts_id_may_be(sqs: Endpoint) -> None:
+def test_an_invalid_receive_attempt_id_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     told = sqs.refused(sqs.client.receive_message, QueueUrl=url, ReceiveRequestAttemptId="a b")
     reason = "ReceiveRequestAttemptId can only include alphanumeric and punctuation characters. 1 to 128 in length."
@@ -295,7 +295,7 @@ def with_dead_letters(sqs: Endpoint, suffix: str = "", count: int = 2) -> tuple[
 
 
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
-def test_a_message_that_was_received_too_often_is_a_dead_letter(sqs: Endpoint, suffix: str) -> None:
+def test_a_message_over_max_receive_count_moves_to_the_dead_letter_queue(sqs: Endpoint, suffix: str) -> None:
     url, dead = with_dead_letters(sqs, suffix)
     send(sqs, url, "a1")
     ids = [sqs.receive(url, VisibilityTimeout=0)[0]["MessageId"] for _ in range(2)]
@@ -309,7 +309,7 @@ def test_a_message_that_was_received_too_often_is_a_dead_letter(sqs: Endpoint, s
         assert message["Attributes"]["MessageGroupId"] == "a"
 
 
-def test_a_head_that_fails_costs_those_behind_it_no_attempt(sqs: Endpoint) -> None:
+def test_a_failing_group_head_does_not_raise_the_receive_count_behind_it(sqs: Endpoint) -> None:
     url, dead = with_dead_letters(sqs, ".fifo")
     send(sqs, url, "a1", "a2")
     assert sqs.bodies(url, VisibilityTimeout=0) == ["a1", "a2"]

@@ -41,7 +41,7 @@ def invalid(value: object, parameter: str, reason: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("body", ["x", "<a>&amp;</a> \r\n\t", "äöü 漢字 🐟", "\ufffd\ud7ff\ue000", " " * 5])
-def test_a_body_arrives_as_it_was_sent(sqs: Endpoint, body: str) -> None:
+def test_a_body_is_received_as_sent(sqs: Endpoint, body: str) -> None:
     url = sqs.queue("q")
     sent = send(sqs, url, body)
     (message,) = sqs.receive(url)
@@ -53,13 +53,13 @@ def test_a_body_arrives_as_it_was_sent(sqs: Endpoint, body: str) -> None:
 
 
 @in_json
-def test_every_message_has_an_id_of_its_own(sqs: Endpoint) -> None:
+def test_every_message_has_its_own_id(sqs: Endpoint) -> None:
     urls = [sqs.queue("a"), sqs.queue("b")]
     ids = [send(sqs, url)["MessageId"] for url in urls for _ in range(20)]
     assert len(set(ids)) == 40
 
 
-def test_sequence_numbers_grow_and_have_twenty_digits(sqs: Endpoint) -> None:
+def test_sequence_numbers_increase_and_have_20_digits(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     numbers = [send(sqs, url, **fifo("g", str(n)))["SequenceNumber"] for n in range(3)]
     assert numbers == sorted(numbers)
@@ -69,7 +69,7 @@ def test_sequence_numbers_grow_and_have_twenty_digits(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("body", ["a\0b", "\x0b", "\x1f", "\ufffe", "ü\uffff"])
-def test_characters_that_xml_cannot_hold(sqs: Endpoint, body: str) -> None:
+def test_characters_invalid_in_xml_are_refused(sqs: Endpoint, body: str) -> None:
     text = (
         "Invalid characters found. Valid unicode characters are "
         "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
@@ -77,12 +77,12 @@ def test_characters_that_xml_cannot_hold(sqs: Endpoint, body: str) -> None:
     assert refused(sqs, sqs.queue("q"), MessageBody=body) == ("InvalidMessageContents", text)
 
 
-def test_no_body(sqs: Endpoint) -> None:
+def test_an_empty_body_is_refused(sqs: Endpoint) -> None:
     told = refused(sqs, sqs.queue("q"), MessageBody="")
     assert told == ("MissingParameter", "The request must contain the parameter MessageBody.")
 
 
-def test_the_longest_message(sqs: Endpoint) -> None:
+def test_a_message_over_1_mib_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     text = "One or more parameters are invalid. Reason: Message must be shorter than 1048576 bytes."
     send(sqs, url, "ü" * (MIB // 2))
@@ -93,14 +93,14 @@ def test_the_longest_message(sqs: Endpoint) -> None:
     assert told == ("InvalidParameterValue", text)
 
 
-def test_a_queues_own_longest_message(sqs: Endpoint) -> None:
+def test_a_message_over_the_queues_maximum_size_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q", MaximumMessageSize=1024)
     send(sqs, url, "x" * 1024)
     text = "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes."
     assert refused(sqs, url, MessageBody="x" * 1025) == ("InvalidParameterValue", text)
 
 
-def test_delays(sqs: Endpoint) -> None:
+def test_delay_comes_from_the_message_or_the_queue(sqs: Endpoint) -> None:
     url = sqs.queue("q", DelaySeconds=10)
     send(sqs, url, "as the queue says")
     send(sqs, url, "at once", DelaySeconds=0)
@@ -114,7 +114,7 @@ def test_delays(sqs: Endpoint) -> None:
 
 @pytest.mark.parametrize("delay_s", [-1, 901])
 @in_json
-def test_bounds_of_a_delay(sqs: Endpoint, delay_s: int) -> None:
+def test_a_delay_out_of_range_is_refused(sqs: Endpoint, delay_s: int) -> None:
     told = refused(sqs, sqs.queue("q"), DelaySeconds=delay_s)
     assert told == invalid(delay_s, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
 
@@ -123,7 +123,7 @@ def test_bounds_of_a_delay(sqs: Endpoint, delay_s: int) -> None:
 
 
 @in_json
-def test_what_a_fifo_message_must_have(sqs: Endpoint) -> None:
+def test_a_fifo_message_requires_a_group_and_a_deduplication_id(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     told = refused(sqs, url, MessageDeduplicationId="1")
     assert told == ("MissingParameter", "The request must contain the parameter MessageGroupId.")
@@ -132,7 +132,7 @@ def test_what_a_fifo_message_must_have(sqs: Endpoint) -> None:
 
 @pytest.mark.parametrize("value", ["a b", "ü", "x" * 129, "\n"])
 @in_json
-def test_what_groups_and_ids_may_be(sqs: Endpoint, value: str) -> None:
+def test_invalid_group_and_deduplication_ids_are_refused(sqs: Endpoint, value: str) -> None:
     url = sqs.queue("q.fifo")
     for parameter in ("MessageGroupId", "MessageDeduplicationId"):
         told = refused(sqs, url, **{**fifo("g", "1"), parameter: value})
@@ -146,7 +146,7 @@ def test_what_groups_and_ids_may_be(sqs: Endpoint, value: str) -> None:
 
 
 @in_json
-def test_a_fifo_message_has_no_delay_of_its_own(sqs: Endpoint) -> None:
+def test_a_delay_of_a_single_fifo_message_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo", DelaySeconds=5)
     reason = "The request include parameter that is not valid for this queue type."
     assert refused(sqs, url, DelaySeconds=1, **fifo("g", "1")) == invalid(1, "DelaySeconds", reason)
@@ -156,7 +156,7 @@ def test_a_fifo_message_has_no_delay_of_its_own(sqs: Endpoint) -> None:
     assert sqs.bodies(url) == ["x"]
 
 
-def test_a_duplicate_is_answered_with_the_first_message(sqs: Endpoint) -> None:
+def test_sending_a_duplicate_returns_the_id_of_the_first_message(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     first = send(sqs, url, "x", **fifo("g", "1"))
     sqs.clock.forward(299)
@@ -172,7 +172,7 @@ def test_a_duplicate_is_answered_with_the_first_message(sqs: Endpoint) -> None:
     assert send(sqs, url, "x", **fifo("g", "1"))["MessageId"] != first["MessageId"]
 
 
-def test_the_content_is_the_id_unless_there_is_one(sqs: Endpoint) -> None:
+def test_content_based_deduplication_applies_without_a_deduplication_id(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo", ContentBasedDeduplication="true")
     first = send(sqs, url, "x", **fifo())
     attribute = {"a": {"DataType": "String", "StringValue": "another"}}
@@ -184,13 +184,13 @@ def test_the_content_is_the_id_unless_there_is_one(sqs: Endpoint) -> None:
     assert ids == [digest, "own"]
 
 
-def test_ids_within_groups(sqs: Endpoint) -> None:
+def test_deduplication_scope_message_group_compares_within_the_group(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo", DeduplicationScope="messageGroup", FifoThroughputLimit="perMessageGroupId")
     ids = [send(sqs, url, **fifo(group, "1"))["MessageId"] for group in ("a", "b", "a")]
     assert ids[0] == ids[2] != ids[1]
 
 
-def test_the_scope_of_ids_is_that_with_which_the_queue_was_made(sqs: Endpoint) -> None:
+def test_changing_the_deduplication_scope_does_not_affect_deduplication(sqs: Endpoint) -> None:
     groups = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
     whole = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
     url, other = sqs.queue("q.fifo"), sqs.queue("other.fifo", **groups)
@@ -205,7 +205,7 @@ def test_the_scope_of_ids_is_that_with_which_the_queue_was_made(sqs: Endpoint) -
 # --- standard queues ---
 
 
-def test_a_standard_queue_keeps_a_group_and_nobody_waits_for_it(sqs: Endpoint) -> None:
+def test_a_group_in_a_standard_queue_is_stored_but_does_not_block(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     for body in ("1", "2"):
         send(sqs, url, body, MessageGroupId="tenant")
@@ -218,7 +218,7 @@ def test_a_standard_queue_keeps_a_group_and_nobody_waits_for_it(sqs: Endpoint) -
     assert refused(sqs, url, MessageGroupId="a b") == invalid("a b", "MessageGroupId", reason)
 
 
-def test_a_standard_queue_knows_no_duplicates(sqs: Endpoint) -> None:
+def test_a_standard_queue_does_not_deduplicate(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     assert send(sqs, url)["MessageId"] != send(sqs, url)["MessageId"]
     reason = "The request includes a parameter that is not valid for this queue type."
@@ -236,7 +236,7 @@ ATTRIBUTES = {
 }
 
 
-def test_attributes_arrive_as_they_were_sent(sqs: Endpoint) -> None:
+def test_message_attributes_are_received_as_sent(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     sent = send(sqs, url, MessageAttributes=ATTRIBUTES)
     (message,) = sqs.receive(url, MessageAttributeNames=["All"], VisibilityTimeout=0)
@@ -258,7 +258,9 @@ def test_attributes_arrive_as_they_were_sent(sqs: Endpoint) -> None:
         (["none"], set()),
     ],
 )
-def test_attributes_that_are_asked_for(sqs: Endpoint, asked: list[str], given: set[str]) -> None:
+def test_receive_returns_only_the_requested_message_attributes(
+    sqs: Endpoint, asked: list[str], given: set[str]
+) -> None:
     url = sqs.queue("q")
     send(sqs, url, MessageAttributes=ATTRIBUTES)
     (message,) = sqs.receive(url, MessageAttributeNames=asked)
@@ -274,7 +276,7 @@ RESERVED = (
 
 @pytest.mark.parametrize("name", ["AWS.x", "aws.x", "Amazon.x", ".x", "x."])
 @in_json
-def test_names_of_attributes_that_are_not_ones_own(sqs: Endpoint, name: str) -> None:
+def test_reserved_message_attribute_names_are_refused(sqs: Endpoint, name: str) -> None:
     told = refused(sqs, sqs.queue("q"), MessageAttributes={name: {"DataType": "String", "StringValue": "x"}})
     assert told == ("InvalidParameterValue", RESERVED)
 
@@ -316,26 +318,26 @@ CONTENTS = (
     ],
 )  # fmt: skip
 @in_json
-def test_attributes_that_cannot_be(sqs: Endpoint, attributes: dict[str, Any], text: str) -> None:
+def test_invalid_message_attributes_are_refused(sqs: Endpoint, attributes: dict[str, Any], text: str) -> None:
     assert refused(sqs, sqs.queue("q"), MessageAttributes=attributes) == ("InvalidParameterValue", text)
 
 
 @pytest.mark.parametrize("name", ["q", "q.fifo"])
 @pytest.mark.parametrize("parameter", ["MessageGroupId", "MessageDeduplicationId"])
-def test_a_group_and_an_id_are_not_empty(sqs: Endpoint, name: str, parameter: str) -> None:
+def test_empty_group_and_deduplication_ids_are_refused(sqs: Endpoint, name: str, parameter: str) -> None:
     reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
     assert refused(sqs, sqs.queue(name), **{**fifo("g"), parameter: ""}) == invalid("", parameter, reason)
 
 
 @in_json
-def test_lists_of_values(sqs: Endpoint) -> None:
+def test_message_attribute_list_values_are_refused(sqs: Endpoint) -> None:
     attributes = {"a": {**STRING, "StringListValues": ["x"]}}
     told = refused(sqs, sqs.queue("q"), MessageAttributes=attributes)
     text = "Message attribute list values in SendMessage operation are not supported."
     assert told == ("AWS.SimpleQueueService.UnsupportedOperation", text)
 
 
-def test_the_trace_header_is_carried_through(sqs: Endpoint) -> None:
+def test_the_trace_header_of_the_message_is_received(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     trace = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
     sent = send(sqs, url, MessageSystemAttributes={"AWSTraceHeader": {"DataType": "String", "StringValue": trace}})
@@ -345,7 +347,7 @@ def test_the_trace_header_is_carried_through(sqs: Endpoint) -> None:
     assert "MessageAttributes" not in message
 
 
-def test_the_trace_header_of_the_request_is_carried_through_unless_the_message_has_its_own(sqs: Endpoint) -> None:
+def test_the_trace_header_of_the_request_is_stored_unless_the_message_has_one(sqs: Endpoint) -> None:
     def add(request: Any, **_: Any) -> None:
         request.headers["X-Amzn-Trace-Id"] = "Root=1"
 
@@ -375,7 +377,7 @@ def test_the_trace_header_of_the_request_is_carried_through_unless_the_message_h
     ],
 )
 @in_json
-def test_system_attributes_that_cannot_be(sqs: Endpoint, attributes: dict[str, Any], text: str) -> None:
+def test_invalid_system_attributes_are_refused(sqs: Endpoint, attributes: dict[str, Any], text: str) -> None:
     assert refused(sqs, sqs.queue("q"), MessageSystemAttributes=attributes) == ("InvalidParameterValue", text)
 
 
@@ -391,7 +393,7 @@ def entry(name: str, body: str = "x", **more: Any) -> dict[str, Any]:
     return {"Id": name, "MessageBody": body, **more}
 
 
-def test_a_batch(sqs: Endpoint) -> None:
+def test_send_message_batch_sends_every_entry(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     made = [entry(str(n), f"b{n}", MessageAttributes=ATTRIBUTES, **fifo("g", str(n % 9))) for n in range(10)]
     answer = batch(sqs, url, *made)
@@ -407,7 +409,7 @@ def test_a_batch(sqs: Endpoint) -> None:
     ]
 
 
-def test_an_entry_that_cannot_be_sent_fails_alone(sqs: Endpoint) -> None:
+def test_an_invalid_batch_entry_fails_alone(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     answer = batch(sqs, url, entry("a"), entry("b", DelaySeconds=901), entry("c", "\0"), entry("d"))
     assert [result["Id"] for result in answer["Successful"]] == ["a", "d"]
@@ -420,7 +422,7 @@ def test_an_entry_that_cannot_be_sent_fails_alone(sqs: Endpoint) -> None:
     assert len(sqs.receive(url)) == 2
 
 
-def test_a_batch_of_which_nothing_can_be_sent(sqs: Endpoint) -> None:
+def test_a_batch_of_invalid_entries_reports_only_failures(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     answer = batch(sqs, url, entry("a", DelaySeconds=901))
     assert [each["Id"] for each in answer["Failed"]] == ["a"]
@@ -456,19 +458,21 @@ def test_a_batch_of_which_nothing_can_be_sent(sqs: Endpoint) -> None:
     ],
 )
 @in_json
-def test_batches_that_cannot_be(sqs: Endpoint, entries: list[dict[str, Any]], code: str, text: str) -> None:
+def test_invalid_batches_are_refused_as_a_whole(
+    sqs: Endpoint, entries: list[dict[str, Any]], code: str, text: str
+) -> None:
     url = sqs.queue("q")
     assert sqs.refused(sqs.client.send_message_batch, QueueUrl=url, Entries=entries) == (code, text)
     assert sqs.receive(url) == []
 
 
-def test_the_largest_batch(sqs: Endpoint) -> None:
+def test_a_batch_of_1_mib_is_accepted(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     assert len(batch(sqs, url, entry("a", "x" * (MIB - 1)), entry("b", "x"))["Successful"]) == 2
 
 
 @in_json
-def test_a_fifo_batch_that_lacks_a_group_or_an_id_is_refused_whole(sqs: Endpoint) -> None:
+def test_a_fifo_batch_without_a_group_or_deduplication_id_is_refused_as_a_whole(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     told = sqs.refused(
         sqs.client.send_message_batch,
@@ -488,7 +492,7 @@ def test_a_fifo_batch_that_lacks_a_group_or_an_id_is_refused_whole(sqs: Endpoint
 # --- what was sent by inturn's own API ---
 
 
-def test_messages_of_inturns_own_api(sqs: Endpoint) -> None:
+def test_messages_sent_with_the_python_api_are_received_over_sqs(sqs: Endpoint) -> None:
     queue = sqs.db.queue("own", QueueSettings())
     queue.send({"a": [1, "ü"]}, group="g", attributes={"s": "x", "n": 5, "f": 0.5, "b": True, "l": [1], "AWS.x": "y"})
     queue.send(b"\0\xff")
@@ -508,7 +512,7 @@ def test_messages_of_inturns_own_api(sqs: Endpoint) -> None:
     assert third["Attributes"]["MessageDeduplicationId"] == "1"
 
 
-def test_messages_for_inturns_own_api(sqs: Endpoint) -> None:
+def test_messages_sent_over_sqs_are_received_with_the_python_api(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, '{"a":1}', MessageAttributes=ATTRIBUTES, **fifo("g", "1"))
     (message,) = sqs.db.queue("q.fifo").receive()
@@ -520,7 +524,7 @@ def test_messages_for_inturns_own_api(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_every_small_batch_of_ids_is_taken_if_each_is_right_and_no_two_are_the_same(size: int) -> None:
+def test_a_batch_is_accepted_exactly_if_its_ids_are_valid_and_distinct(size: int) -> None:
     some = ["a", "b", " ", "a b", "", "a ", "é", "a\n", "x" * 80, "x" * 81, "-_9"]
     right = {"a", "b", "x" * 80, "-_9"}
     for ids in product(some, repeat=size):
@@ -532,7 +536,7 @@ def test_every_small_batch_of_ids_is_taken_if_each_is_right_and_no_two_are_the_s
                 validate.check_batch(entries, "SendMessageBatchRequestEntry")
 
 
-def test_a_full_queue_throttles_and_an_sdk_sends_again(sqs: Endpoint) -> None:
+def test_a_full_queue_throttles_and_the_sdk_retries(sqs: Endpoint) -> None:
     url = sqs.queue("q", MaximumQueueDepth="2")
     assert sqs.attributes(url)["MaximumQueueDepth"] == "2"
     entries = [{"Id": str(each), "MessageBody": f"b{each}"} for each in range(3)]
@@ -568,7 +572,7 @@ def test_a_full_queue_throttles_and_an_sdk_sends_again(sqs: Endpoint) -> None:
     assert "MaximumQueueDepth" not in sqs.attributes(url)
 
 
-def test_an_attribute_keeps_acknowledged_messages(sqs: Endpoint) -> None:
+def test_queue_attributes_set_the_retention_of_acknowledged_messages(sqs: Endpoint) -> None:
     url = sqs.queue("q", KeepAcknowledgedSeconds="3600", KeepAcknowledgedBytes="1000000")
     assert sqs.attributes(url)["KeepAcknowledgedSeconds"] == "3600"
     assert sqs.attributes(url)["KeepAcknowledgedBytes"] == "1000000"

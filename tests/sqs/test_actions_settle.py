@@ -39,7 +39,7 @@ def expired(handle: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", ["q", "q.fifo"])
-def test_a_deleted_message_is_gone_and_may_be_deleted_again(sqs: Endpoint, name: str) -> None:
+def test_deleting_a_message_twice_succeeds(sqs: Endpoint, name: str) -> None:
     url, (handle,) = received(sqs, name)
     for _ in range(2):
         delete(sqs, url, handle)
@@ -49,7 +49,7 @@ def test_a_deleted_message_is_gone_and_may_be_deleted_again(sqs: Endpoint, name:
     delete(sqs, url, handle)
 
 
-def test_a_fifo_queue_refuses_an_expired_handle(sqs: Endpoint) -> None:
+def test_delete_from_a_fifo_queue_refuses_an_expired_handle(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q.fifo")
     sqs.clock.forward(30)
     assert sqs.refused(delete, sqs=sqs, url=url, handle=handle) == expired(handle)
@@ -57,14 +57,14 @@ def test_a_fifo_queue_refuses_an_expired_handle(sqs: Endpoint) -> None:
     assert sqs.refused(delete, sqs=sqs, url=url, handle=handle) == expired(handle)
 
 
-def test_a_standard_queue_takes_an_expired_handle(sqs: Endpoint) -> None:
+def test_delete_from_a_standard_queue_accepts_an_expired_handle(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     sqs.clock.forward(30)
     delete(sqs, url, handle)
     assert count(sqs, url) == 0
 
 
-def test_a_standard_queue_takes_an_old_handle_and_leaves_the_message_to_who_has_it(sqs: Endpoint) -> None:
+def test_delete_with_an_old_handle_leaves_a_message_that_was_received_again(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q")
     sqs.clock.forward(30)
     (new,) = sqs.receive(url)
@@ -74,7 +74,7 @@ def test_a_standard_queue_takes_an_old_handle_and_leaves_the_message_to_who_has_
     assert count(sqs, url) == 0
 
 
-def test_a_standard_queue_takes_the_handle_of_what_was_given_back(sqs: Endpoint) -> None:
+def test_delete_from_a_standard_queue_accepts_the_handle_of_a_released_message(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     extend(sqs, url, handle, 0)
     delete(sqs, url, handle)
@@ -83,7 +83,7 @@ def test_a_standard_queue_takes_the_handle_of_what_was_given_back(sqs: Endpoint)
 
 @pytest.mark.parametrize("handle", ["garbage", "x" * 40, "", "ü" * 40])
 @in_json
-def test_a_handle_that_is_none(sqs: Endpoint, handle: str) -> None:
+def test_a_malformed_receipt_handle_is_refused(sqs: Endpoint, handle: str) -> None:
     url, _ = received(sqs, "q")
     told = sqs.refused(delete, sqs=sqs, url=url, handle=handle)
     text = f'The input receipt handle "{handle}" is not a valid receipt handle.'
@@ -92,7 +92,7 @@ def test_a_handle_that_is_none(sqs: Endpoint, handle: str) -> None:
 
 
 @in_json
-def test_a_damaged_handle(sqs: Endpoint) -> None:
+def test_a_receipt_handle_with_one_changed_character_is_refused(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     for at in range(len(handle)):
         damaged = handle[:at] + ("A" if handle[at] != "A" else "B") + handle[at + 1 :]
@@ -100,13 +100,13 @@ def test_a_damaged_handle(sqs: Endpoint) -> None:
     assert count(sqs, url) == 1
 
 
-def test_another_queues_handle(sqs: Endpoint) -> None:
+def test_a_receipt_handle_of_another_queue_is_refused(sqs: Endpoint) -> None:
     _, (handle,) = received(sqs, "a")
     url, _ = received(sqs, "b")
     assert sqs.refused(delete, sqs=sqs, url=url, handle=handle)[0] == "ReceiptHandleIsInvalid"
 
 
-def test_a_batch_of_deletes(sqs: Endpoint) -> None:
+def test_delete_message_batch_reports_each_entry(sqs: Endpoint) -> None:
     url, handles = received(sqs, "q.fifo", 3)
     sqs.client.delete_message(QueueUrl=url, ReceiptHandle=handles[1])
     entries = [{"Id": f"e{n}", "ReceiptHandle": handle} for n, handle in enumerate([*handles[:2], "garbage"])]
@@ -125,7 +125,7 @@ def test_a_batch_of_deletes(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("name", ["q", "q.fifo"])
-def test_a_batch_of_expired_handles(sqs: Endpoint, name: str) -> None:
+def test_delete_message_batch_with_expired_handles_fails_only_in_a_fifo_queue(sqs: Endpoint, name: str) -> None:
     url, handles = received(sqs, name, 2)
     sqs.clock.forward(30)
     entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(handles)]
@@ -141,7 +141,7 @@ def test_a_batch_of_expired_handles(sqs: Endpoint, name: str) -> None:
 # --- keeping ---
 
 
-def test_a_message_is_kept_for_longer_or_shorter(sqs: Endpoint) -> None:
+def test_change_visibility_extends_and_shortens_the_timeout(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     extend(sqs, url, handle, 100)
     sqs.clock.forward(99)
@@ -151,7 +151,7 @@ def test_a_message_is_kept_for_longer_or_shorter(sqs: Endpoint) -> None:
     assert sqs.bodies(url) == ["b0"]
 
 
-def test_a_standard_message_that_nobody_has_is_kept_again(sqs: Endpoint) -> None:
+def test_change_visibility_hides_a_visible_standard_message_again(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     sqs.clock.forward(30)
     extend(sqs, url, handle, 0)
@@ -163,7 +163,7 @@ def test_a_standard_message_that_nobody_has_is_kept_again(sqs: Endpoint) -> None
     assert message["Attributes"]["ApproximateReceiveCount"] == "2"
 
 
-def test_an_older_handle_changes_the_visibility_of_a_standard_message_that_another_has(sqs: Endpoint) -> None:
+def test_change_visibility_with_an_old_handle_applies_to_a_standard_message(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q")
     sqs.clock.forward(30)
     (new,) = sqs.receive(url)
@@ -182,7 +182,7 @@ def test_an_older_handle_changes_the_visibility_of_a_standard_message_that_anoth
     assert sqs.refused(extend, sqs=sqs, url=url, handle=old, seconds=1) == ("InvalidParameterValue", text)
 
 
-def test_who_has_a_message_deletes_it_though_an_older_handle_changed_it(sqs: Endpoint) -> None:
+def test_the_current_handle_deletes_after_an_old_handle_changed_visibility(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q")
     sqs.clock.forward(30)
     (new,) = sqs.receive(url)
@@ -191,7 +191,7 @@ def test_who_has_a_message_deletes_it_though_an_older_handle_changed_it(sqs: End
     assert count(sqs, url) == 0
 
 
-def test_an_older_handle_changes_nothing_of_a_fifo_message_that_another_has(sqs: Endpoint) -> None:
+def test_change_visibility_with_an_old_handle_is_refused_for_a_fifo_message(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q.fifo")
     sqs.clock.forward(30)
     (new,) = sqs.receive(url)
@@ -202,7 +202,7 @@ def test_an_older_handle_changes_nothing_of_a_fifo_message_that_another_has(sqs:
     delete(sqs, url, new["ReceiptHandle"])
 
 
-def test_a_batch_of_changes_with_expired_handles(sqs: Endpoint) -> None:
+def test_change_visibility_batch_accepts_expired_standard_handles(sqs: Endpoint) -> None:
     url, handles = received(sqs, "q", 3)
     delete(sqs, url, handles[1])
     sqs.clock.forward(30)
@@ -222,7 +222,7 @@ def test_a_batch_of_changes_with_expired_handles(sqs: Endpoint) -> None:
     assert sorted(sqs.bodies(url)) == ["b0", "b2"], "also the one that another had for longer"
 
 
-def test_a_fifo_message_that_nobody_has(sqs: Endpoint) -> None:
+def test_change_visibility_of_a_visible_fifo_message_is_refused(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q.fifo")
     extend(sqs, url, handle, 0)
     told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=10)
@@ -230,7 +230,7 @@ def test_a_fifo_message_that_nobody_has(sqs: Endpoint) -> None:
 
 
 @in_json
-def test_a_message_that_is_not_there(sqs: Endpoint) -> None:
+def test_change_visibility_of_a_deleted_message_is_refused(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     delete(sqs, url, handle)
     told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=10)
@@ -241,7 +241,7 @@ def test_a_message_that_is_not_there(sqs: Endpoint) -> None:
 
 @pytest.mark.parametrize("seconds", [-1, HOURS_12 + 1])
 @in_json
-def test_bounds_of_visibility(sqs: Endpoint, seconds: int) -> None:
+def test_a_visibility_timeout_out_of_range_is_refused(sqs: Endpoint, seconds: int) -> None:
     url, (handle,) = received(sqs, "q")
     told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=seconds)
     text = (
@@ -250,7 +250,7 @@ def test_bounds_of_visibility(sqs: Endpoint, seconds: int) -> None:
     assert told == ("InvalidParameterValue", text)
 
 
-def test_twelve_hours_in_all(sqs: Endpoint) -> None:
+def test_change_visibility_beyond_12_hours_in_total_is_refused(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q", VisibilityTimeout=HOURS_12)
     sqs.clock.forward(3600)
     extend(sqs, url, handle, HOURS_12 - 3600)
@@ -262,7 +262,7 @@ def test_twelve_hours_in_all(sqs: Endpoint) -> None:
     extend(sqs, url, handle, 0)
 
 
-def test_a_batch_of_changes(sqs: Endpoint) -> None:
+def test_change_visibility_batch_reports_each_entry(sqs: Endpoint) -> None:
     url, handles = received(sqs, "q", 3)
     delete(sqs, url, handles[1])
     entries = [
@@ -285,7 +285,7 @@ def test_a_batch_of_changes(sqs: Endpoint) -> None:
     assert sqs.bodies(url) == ["b0"]
 
 
-def test_a_head_that_is_given_back_waits_for_its_followers(sqs: Endpoint) -> None:
+def test_a_released_group_head_waits_until_the_rest_of_the_batch_is_settled(sqs: Endpoint) -> None:
     """The service gives it out at once, though what is behind it in its group is being worked on."""
     url, (first, second, third) = received(sqs, "q.fifo", 3)
     extend(sqs, url, first, 0)
@@ -307,7 +307,7 @@ def test_a_head_that_is_given_back_waits_for_its_followers(sqs: Endpoint) -> Non
     ],
 )
 @in_json
-def test_batches_that_cannot_be(sqs: Endpoint, action: str, kind: str) -> None:
+def test_invalid_settle_batches_are_refused(sqs: Endpoint, action: str, kind: str) -> None:
     url = sqs.queue("q")
 
     def told(*ids: str) -> tuple[str, str]:
@@ -334,7 +334,7 @@ def test_batches_that_cannot_be(sqs: Endpoint, action: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["q", "q.fifo"])
 @pytest.mark.parametrize("way", ["visible at once", "expired"])
-def test_those_that_are_given_back_take_turns(sqs: Endpoint, name: str, way: str) -> None:
+def test_released_messages_are_received_in_rotation(sqs: Endpoint, name: str, way: str) -> None:
     url = sqs.queue(name)
     for body in "abc":
         fifo = {"MessageGroupId": body, "MessageDeduplicationId": body} if name.endswith(".fifo") else {}
@@ -350,7 +350,7 @@ def test_those_that_are_given_back_take_turns(sqs: Endpoint, name: str, way: str
     assert seen == "abc" * 10
 
 
-def test_there_is_no_retry_delay_unless_one_is_asked_for(sqs: Endpoint) -> None:
+def test_retry_delay_applies_only_if_configured(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     assert "RetryDelaySeconds" not in sqs.attributes(url)
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"RetryDelaySeconds": "10"})

@@ -15,18 +15,18 @@ LEFT_OUT = {"Successful", "Failed"}
 """Required in the model, and left out by the service where they are empty."""
 
 
-def test_there_is_a_type_for_every_action() -> None:
+def test_every_action_of_the_api_model_has_types() -> None:
     assert sorted(ACTIONS) == sorted(service("json").operation_names)
     assert len(ACTIONS) == 23
 
 
 @pytest.mark.parametrize("name", sorted(ACTIONS))
-def test_a_request_is_the_models(name: str) -> None:
+def test_request_types_equal_the_api_model(name: str) -> None:
     same(service("json").operation_model(name).input_shape, inspect.type_info(ACTIONS[name].params), request=True)
 
 
 @pytest.mark.parametrize("name", sorted(ACTIONS))
-def test_an_answer_is_the_models(name: str) -> None:
+def test_answer_types_equal_the_api_model(name: str) -> None:
     shape = service("json").operation_model(name).output_shape
     if shape is None:
         assert ACTIONS[name].answer is Empty
@@ -68,7 +68,7 @@ def same(shape: Shape, kind: inspect.Type, *, request: bool) -> None:
             )
 
 
-def test_what_is_not_there_is_not_written() -> None:
+def test_empty_answer_fields_are_not_encoded() -> None:
     empty = ACTIONS["ReceiveMessage"].answer()
     assert msgspec.json.encode(empty) == b"{}"
     assert msgspec.json.encode(ACTIONS["SendMessageBatch"].answer([], [])) == b"{}"

@@ -69,7 +69,7 @@ def test_a_presigned_request_is_accepted(request: dict[str, Any], params: dict[s
     assert signed(**request, params=params, method="GET", expires=expires).verified(VERIFIER) is KEY
 
 
-def test_the_example_of_the_documentation() -> None:
+def test_signature_of_the_sigv4_test_suite_example() -> None:
     """The case get-vanilla-query-order-key-case of the test suite of Signature Version 4, for a service named so."""
     date, scope = b"20150830T123600Z", b"20150830/us-east-1/service/aws4_request"
     headers = {b"host": b"example.amazonaws.com", b"x-amz-date": date}
@@ -97,18 +97,18 @@ def test_the_example_of_the_documentation() -> None:
         ("/é~".encode(), b"/%C3%A9~"),
     ],
 )
-def test_canonical_paths(path: bytes, canonical: bytes) -> None:
+def test_canonical_paths_are_encoded_as_sigv4_requires(path: bytes, canonical: bytes) -> None:
     assert canonical_path(path) == canonical
 
 
-def test_a_query_may_be_encoded_in_another_way_than_it_was_signed() -> None:
+def test_an_equivalent_query_encoding_is_accepted() -> None:
     sent = signed("http://localhost/", params={"a": "b c~"}, method="GET", headers={})
     assert sent.target == b"/?a=b+c~"  # although it has signed %20
     for target in (b"/?a=b%20c~", b"/?a=b+c%7e", b"/?%61=b%20c%7E"):
         assert sent._replace(target=target).verified(VERIFIER) is KEY
 
 
-def test_a_date_header_instead_of_x_amz_date() -> None:
+def test_a_date_header_is_accepted_instead_of_x_amz_date() -> None:
     headers = {"Date": "is replaced", "X-Amz-Target": "AmazonSQS.ListQueues"}
     sent = signed(headers=headers)
     assert b"x-amz-date" not in sent.headers
@@ -117,13 +117,13 @@ def test_a_date_header_instead_of_x_amz_date() -> None:
     assert "Date must be in ISO-8601 'basic format'. Got 'tomorrow'" in refusal_text(sent.header("date", b"tomorrow"))
 
 
-def test_header_values_are_trimmed() -> None:
+def test_whitespace_in_signed_headers_is_normalized() -> None:
     sent = signed(headers={"X-Amz-Target": "a b", "My-Header": "  one   two\tthree "})
     assert sent.header("my-header", b"one two three").verified(VERIFIER) is KEY
     assert refusal_text(sent.header("my-header", b"one two  thre e")).endswith(NO_MATCH)
 
 
-def test_a_value_is_no_second_header() -> None:
+def test_a_line_feed_in_a_header_value_does_not_sign_another_header() -> None:
     """Only a parser that lets line feeds through could send this."""
     sent = signed(headers={"X-Amz-Target": "a"})
     names = sent.headers[b"authorization"].partition(b"SignedHeaders=")[2].partition(b",")[0]
@@ -146,7 +146,7 @@ def changed(content: bytes, place: int) -> bytes:
 @given(
     st.integers(0, 400), st.sampled_from(["target", "body", "method", "x-amz-target", "content-type", "host", "mine"])
 )
-def test_a_change_of_what_is_signed_is_refused(place: int, what: str) -> None:
+def test_a_changed_part_of_a_signed_request_is_refused(place: int, what: str) -> None:
     headers = {"X-Amz-Target": "AmazonSQS.SendMessage", "Content-Type": "application/x-amz-json-1.0", "Mine": "value"}
     sent = signed("http://localhost:9324/000000000000/orders.fifo?a=1", b'{"MessageBody": "x"}', headers)
     if what == "target":
@@ -162,14 +162,14 @@ def test_a_change_of_what_is_signed_is_refused(place: int, what: str) -> None:
 
 
 @given(st.integers(0, 1000))
-def test_a_change_of_the_authorization_itself_is_refused(place: int) -> None:
+def test_a_changed_authorization_header_is_refused(place: int) -> None:
     sent = signed()
     refused(sent.header("authorization", changed(sent.headers[b"authorization"], place)))
     assert sent.verified(VERIFIER) is KEY
 
 
 @given(st.integers(0, 1000))
-def test_a_change_of_a_presigned_url_is_refused(place: int) -> None:
+def test_a_changed_presigned_url_is_refused(place: int) -> None:
     sent = signed(method="GET", headers={}, expires=900, params={"Action": "SendMessage", "MessageBody": "a b"})
     mutated = sent._replace(target=b"/" + changed(sent.target[1:], place))
     if canonical_query(mutated.target[2:]) != canonical_query(sent.target[2:]):  # %2A is %2a
@@ -177,14 +177,14 @@ def test_a_change_of_a_presigned_url_is_refused(place: int) -> None:
     assert sent.verified(VERIFIER) is KEY
 
 
-def test_a_presigned_request_s_body_is_signed() -> None:
+def test_a_presigned_request_with_a_changed_body_or_query_is_refused() -> None:
     sent = signed(method="GET", headers={}, expires=900)
     assert refusal_text(sent._replace(body=b"x")).endswith(NO_MATCH)
     assert refusal_text(sent._replace(target=sent.target + b"&Action=DeleteQueue")).endswith(NO_MATCH)
 
 
 @given(st.sampled_from(["host", "x-amz-date", "x-amz-target", "x-amz-content-sha256", "x-amz-security-token"]))
-def test_headers_that_decide_must_be_signed(name: str) -> None:
+def test_security_relevant_headers_must_be_signed(name: str) -> None:
     headers = {"X-Amz-Target": "AmazonSQS.SendMessage", "X-Amz-Content-Sha256": sha256(b"{}").hexdigest()}
     sent = signed(headers=headers, token="session")  # noqa: S106
     assert sent.verified(VERIFIER) is KEY
@@ -196,13 +196,13 @@ def test_headers_that_decide_must_be_signed(name: str) -> None:
     assert refusal_text(other) == f"SignatureDoesNotMatch: '{said}' must be a 'SignedHeader' in the AWS Authorization."
 
 
-def test_an_action_cannot_be_added() -> None:
+def test_an_unsigned_action_header_is_refused() -> None:
     sent = signed(headers={})
     assert "'x-amz-target' must be" in refusal_text(sent.header("x-amz-target", b"AmazonSQS.DeleteQueue"))
     assert refusal_text(sent.header("host", None)).endswith(NO_MATCH)
 
 
-def test_the_body_s_digest_is_the_body_s() -> None:
+def test_a_wrong_content_digest_is_refused() -> None:
     for said in ("UNSIGNED-PAYLOAD", sha256(b"other").hexdigest()):
         headers = {"X-Amz-Content-Sha256": said, "X-Amz-Target": "AmazonSQS.SendMessage"}
         assert refusal_text(signed(headers=headers)).endswith(NO_MATCH)
@@ -211,7 +211,7 @@ def test_the_body_s_digest_is_the_body_s() -> None:
 # --- whose, where, when ---
 
 
-def test_keys() -> None:
+def test_unknown_keys_and_wrong_secrets_are_refused() -> None:
     assert signed(key=OTHER).verified(VERIFIER) is OTHER
     unknown = refused(signed(key=Key("AKIDNOBODY", "secret")))
     assert (unknown.query_code, unknown.code) == ("InvalidClientTokenId", "UnrecognizedClientException")
@@ -221,7 +221,7 @@ def test_keys() -> None:
     assert (wrong.status, wrong.message) == (403, NO_MATCH)
 
 
-def test_scopes() -> None:
+def test_credential_scopes_with_a_wrong_service_or_region_are_refused() -> None:
     assert "scoped to correct service: 'sqs'." in refusal_text(signed(service="sns"))
     assert signed(region="mars-1").verified(VERIFIER) is KEY
     here = Verifier([KEY], region="us-east-1")
@@ -243,7 +243,7 @@ def test_scopes() -> None:
     )
 
 
-def test_clocks() -> None:
+def test_a_clock_skew_over_15_minutes_is_refused() -> None:
     sent = signed()
     for skew in (-900, 0, 900):
         assert sent.verified(VERIFIER, NOW + skew) is KEY
@@ -257,7 +257,7 @@ def test_clocks() -> None:
     )
 
 
-def test_a_presigned_url_ends_when_it_says() -> None:
+def test_a_presigned_url_expires_after_x_amz_expires() -> None:
     sent = signed(method="GET", headers={}, expires=3600)
     assert sent.verified(VERIFIER, NOW + 3600) is KEY
     assert "is now earlier than 20231114T221321Z (20231114T231321Z - 60 min.)" in refusal_text(sent, now=NOW + 3601)
@@ -273,7 +273,7 @@ def test_a_presigned_url_ends_when_it_says() -> None:
 # --- what is no signature ---
 
 
-def test_nothing_is_signed() -> None:
+def test_an_unsigned_request_gets_missing_authentication_token() -> None:
     error = refused(Sent("POST", b"/", {b"host": b"localhost"}, b""))
     assert (error.query_code, error.code) == ("MissingAuthenticationToken", "MissingAuthenticationTokenException")
     assert refused(Sent("GET", b"/?Action=ListQueues", {}, b"")).query_code == "MissingAuthenticationToken"
@@ -297,13 +297,13 @@ def test_nothing_is_signed() -> None:
         (b"AWS4-HMAC-SHA256 Credential=\xff\x00/b, SignedHeaders=host, Signature=00", r"got '\xff\x00/b'"),
     ],
 )
-def test_authorizations_that_are_none(authorization: bytes, words: str) -> None:
+def test_malformed_authorization_headers_get_incomplete_signature(authorization: bytes, words: str) -> None:
     error = refused(signed().header("authorization", authorization))
     assert (error.query_code, error.status) == ("IncompleteSignature", 400)
     assert words in error.message
 
 
-def test_a_signature_without_a_date() -> None:
+def test_a_signature_without_a_valid_date_is_refused() -> None:
     sent = signed()
     authorization = sent.headers[b"authorization"].replace(b";x-amz-date", b"")
     error = refused(sent.header("x-amz-date", None).header("authorization", authorization))
@@ -314,7 +314,7 @@ def test_a_signature_without_a_date() -> None:
         assert "Date must be in ISO-8601 'basic format'." in refusal_text(sent.header("x-amz-date", date))
 
 
-def test_a_presigned_url_without_all_its_parts() -> None:
+def test_a_presigned_url_with_a_missing_parameter_is_refused() -> None:
     sent = signed(method="GET", headers={}, expires=900)
     for name in (b"X-Amz-Algorithm", b"X-Amz-Credential", b"X-Amz-Date", b"X-Amz-SignedHeaders", b"X-Amz-Signature"):
         other = sent._replace(target=sent.target.replace(name, b"Not"))
@@ -334,7 +334,7 @@ PIECES = st.lists(
 
 
 @given(PIECES, st.none() | PIECES, PIECES)
-def test_whatever_comes_is_refused_in_the_service_s_words(
+def test_any_malformed_signature_gets_an_ascii_sqs_error(
     authorization: bytes, date: bytes | None, query: bytes
 ) -> None:
     sent = signed().header("authorization", authorization)
@@ -345,7 +345,7 @@ def test_whatever_comes_is_refused_in_the_service_s_words(
 
 
 @given(st.permutations([b"Credential", b"SignedHeaders", b"Signature"]), st.sampled_from([b",", b", ", b" , "]))
-def test_parts_in_any_order(names: list[bytes], comma: bytes) -> None:
+def test_authorization_parts_are_accepted_in_any_order(names: list[bytes], comma: bytes) -> None:
     sent = signed()
     parts = dict(each.split(b"=", 1) for each in sent.headers[b"authorization"][17:].split(b", "))
     text = b"AWS4-HMAC-SHA256 " + comma.join(b"%b=%b" % (name, parts[name]) for name in names)
@@ -353,7 +353,7 @@ def test_parts_in_any_order(names: list[bytes], comma: bytes) -> None:
         assert sent.header("authorization", text).verified(VERIFIER) is KEY
 
 
-def test_what_is_kept_at_hand_cannot_be_poisoned() -> None:
+def test_the_cache_of_parsed_authorizations_cannot_be_poisoned() -> None:
     """What follows the signature must not be taken for what stood before it, the next time."""
     verifier = Verifier([KEY, OTHER])
     sent = signed()
@@ -363,7 +363,7 @@ def test_what_is_kept_at_hand_cannot_be_poisoned() -> None:
     assert sent.verified(verifier) is KEY
 
 
-def test_what_is_kept_at_hand_is_bounded() -> None:
+def test_the_cache_of_parsed_authorizations_is_bounded() -> None:
     verifier = Verifier([KEY])
     for number in range(limits.CLAIMS + 10):
         assert signed(region=f"region-{number}").verified(verifier) is KEY
@@ -390,7 +390,7 @@ def hashed(key: Key = KEY) -> Sent:
     return signed(headers=headers, key=key)
 
 
-def test_a_head_that_nobody_has_signed_is_refused_without_its_body() -> None:
+def test_an_invalid_signature_is_refused_before_the_body_is_read() -> None:
     foreign = Key("AKIDEXAMPLE", "another")
     assert admitted(signed()) == admitted(signed(method="GET", headers={}, expires=60)) == admitted(hashed()) == ""
     assert admitted(signed().header("authorization", None)) == "MissingAuthenticationToken"
@@ -403,7 +403,7 @@ def test_a_head_that_nobody_has_signed_is_refused_without_its_body() -> None:
     assert admitted(signed(key=foreign)) == "", "only the whole body tells"
 
 
-def test_a_look_at_the_head_uses_nothing_up_and_lets_no_other_body_in() -> None:
+def test_the_header_check_neither_uses_up_a_signature_nor_admits_another_body() -> None:
     strict = Verifier([KEY], replays=ReplayGuard())
     sent = hashed()
     assert admitted(sent, strict) == admitted(sent, strict) == ""
@@ -416,7 +416,7 @@ def test_a_look_at_the_head_uses_nothing_up_and_lets_no_other_body_in() -> None:
 # --- the same again ---
 
 
-def test_a_replay_is_accepted_unless_it_is_to_be_refused() -> None:
+def test_a_replayed_request_is_refused_only_if_so_configured() -> None:
     sent = signed()
     strict = Verifier([KEY], replays=ReplayGuard())
     for _ in range(2):
@@ -431,7 +431,7 @@ def test_a_replay_is_accepted_unless_it_is_to_be_refused() -> None:
     assert signed(at=NOW + 1).verified(strict) is KEY
 
 
-def test_a_presigned_url_is_used_once_where_replays_are_refused() -> None:
+def test_a_presigned_url_works_once_if_replays_are_refused() -> None:
     strict = Verifier([KEY], replays=ReplayGuard())
     sent = signed(method="GET", headers={}, expires=604_800)
     assert sent.verified(strict) is KEY
@@ -443,7 +443,9 @@ def digest(number: int) -> bytes:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 2)), max_size=60), st.integers(1, 6))
-def test_nothing_is_accepted_twice_and_the_memory_is_bounded(steps: list[tuple[int, int, int]], most: int) -> None:
+def test_the_replay_cache_accepts_each_signature_once_and_is_bounded(
+    steps: list[tuple[int, int, int]], most: int
+) -> None:
     replays = ReplayGuard(most)
     accepted: set[tuple[int, int]] = set()
     now = 0
@@ -457,7 +459,7 @@ def test_nothing_is_accepted_twice_and_the_memory_is_bounded(steps: list[tuple[i
         assert sorted(replays._until) == sorted(replays._ends)
 
 
-def test_a_full_memory_refuses_the_oldest_and_goes_on_with_the_new() -> None:
+def test_a_full_replay_cache_refuses_the_oldest_signatures() -> None:
     replays = ReplayGuard(3)
     assert all(replays.is_new(digest(number), 100 + number, 0) for number in range(10))
     assert not replays.is_new(digest(5), 105, 0)

@@ -29,15 +29,17 @@ from inturn.sqs.auth import Key, allowed, denied
         (["a"], ["ListQueues"], "ListQueues", "b", False),
     ],
 )
-def test_allowed(queues: list[str], actions: list[str], action: str, queue: str | None, may: bool) -> None:
+def test_a_key_allows_its_configured_queues_and_actions(
+    queues: list[str], actions: list[str], action: str, queue: str | None, may: bool
+) -> None:
     assert allowed(Key("id", "secret", tuple(queues), tuple(actions)), action, queue) is may
 
 
-def test_a_key_shows_no_secret() -> None:
+def test_the_repr_of_a_key_hides_the_secret() -> None:
     assert "hidden" not in repr(Key("id", "hidden"))
 
 
-def test_denied() -> None:
+def test_a_denied_action_gets_access_denied_with_user_and_resource() -> None:
     error = denied(
         Key("AKID", "s"), "SendMessageBatch", "arn:aws:sqs:us-east-1:000000000000:orders.fifo", "000000000000"
     )

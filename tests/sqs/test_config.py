@@ -33,14 +33,14 @@ def refused(folder: Path, text: str) -> str:
     return str(caught.value).removeprefix(f"{folder / 'inturn.toml'}: ")
 
 
-def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+def test_an_empty_config_file_gives_the_defaults(tmp_path: Path) -> None:
     config = load(written(tmp_path, ""))
     assert (config.server, config.limits, config.keys, config.queues) == (ServerConfig(), LimitsConfig(), (), ())
     assert (config.server.host, config.server.port, config.server.account) == ("127.0.0.1", 9324, "000000000000")
     assert config.limits.connections == CONNECTIONS
 
 
-def test_everything(tmp_path: Path) -> None:
+def test_a_config_file_with_every_setting_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from a file\n")
     text = """
     [server]
@@ -244,17 +244,17 @@ def test_everything(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_settings_are_reported(tmp_path: Path, text: str, words: str) -> None:
     assert words in refused(tmp_path, text)
 
 
-def test_a_secret_is_never_told(tmp_path: Path) -> None:
+def test_config_errors_contain_no_secret(tmp_path: Path) -> None:
     for wrong in ("queues = 1", "seccret = 'x'", "secret_env = 'hunter2'", "actions = ['nothing']"):
         assert "hunter2" not in refused(tmp_path, f"[[keys]]\nid = 'a'\nsecret = 'hunter2'\n{wrong}")
     assert "hunter2" not in refused(tmp_path, "[[keys]]\nid = 'a'\nsecret = ['hunter2']")
 
 
-def test_a_secret_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_missing_or_empty_secret_file_is_reported(tmp_path: Path) -> None:
     assert "absent: No such file" in refused(tmp_path, "[[keys]]\nid = 'a'\nsecret_file = 'absent'")
     (tmp_path / "empty").write_text(" \n")
     assert "line 3, [[keys]] number 1: secret_file is 'empty', a file that is empty; expected the secret" in refused(
@@ -263,20 +263,20 @@ def test_a_secret_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "LocalHost"])
-def test_without_keys_only_this_machine_can_come(host: str) -> None:
+def test_without_keys_loopback_addresses_are_allowed(host: str) -> None:
     assert is_loopback(host)
     check_exposure(Config(server=ServerConfig(host=host)))
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::", "example.org", "127.0.0.1.example.org", "::ffff:10.0.0.1"])
-def test_other_addresses_need_keys(host: str) -> None:
+def test_without_keys_other_addresses_are_refused(host: str) -> None:
     assert not is_loopback(host)
     with pytest.raises(InputError, match=r"Add \[\[keys\]\] with an id and a secret to the configuration"):
         check_exposure(Config(server=ServerConfig(host=host)))
     check_exposure(Config(server=ServerConfig(host=host), keys=(AccessKey(id="a", secret="s"),)))  # noqa: S106
 
 
-def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
+def test_the_config_files_in_the_documentation_are_valid(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
     text, console, webhooks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert load(written(tmp_path, console)).console is not None
@@ -305,7 +305,7 @@ def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
     assert limits.REPLAYS == 250_000
 
 
-def test_queues_of_one_name_in_two_regions_and_accounts(tmp_path: Path) -> None:
+def test_queues_of_one_name_in_other_regions_and_accounts_are_distinct(tmp_path: Path) -> None:
     text = """
     [[queues]]
     name = "q"
@@ -320,7 +320,7 @@ def test_queues_of_one_name_in_two_regions_and_accounts(tmp_path: Path) -> None:
     assert len({config.scope_of(each) for each in config.queues}) == 3
 
 
-def test_what_does_not_go_together_with_an_option_is_told() -> None:
+def test_a_setting_that_conflicts_with_an_option_is_reported() -> None:
     config = Config(queues=(QueueConfig(name="q", region="eu-west-1"),))
     with pytest.raises(InputError, match="region 'eu-west-1', which no request can reach with check_region = true"):
         with_options(config, {"check_region": True})

@@ -54,7 +54,7 @@ def console_answers(db: Database, config: Config, *paths: str, **headers: str) -
     return asyncio.run(ask())
 
 
-def test_it_is_off_by_default(db: Database) -> None:
+def test_the_console_is_off_by_default(db: Database) -> None:
     async def url() -> str | None:
         async with Endpoint(db, with_console(None)) as endpoint:
             answer = await asyncio.to_thread(httpx2.get, f"{endpoint.url}/queues", headers={"accept": "text/html"})
@@ -64,7 +64,7 @@ def test_it_is_off_by_default(db: Database) -> None:
     assert asyncio.run(url()) is None
 
 
-def test_it_shows_the_database_of_the_endpoint(db: Database) -> None:
+def test_the_console_shows_the_database_of_the_endpoint(db: Database) -> None:
     page, document, queues = console_answers(db, with_console(ConsoleTable(port=0)), "/queues", "/api/queues")
     assert "payments" in page.text
     assert [each["queue"] for each in document.json()["databases"][0]["queues"]] == ["payments"]
@@ -72,7 +72,7 @@ def test_it_shows_the_database_of_the_endpoint(db: Database) -> None:
     assert "payments" in queues.text
 
 
-def test_its_roles_are_those_of_its_file(db: Database, tmp_path: Path) -> None:
+def test_the_console_applies_the_roles_of_its_config_file(db: Database, tmp_path: Path) -> None:
     (tmp_path / "console.toml").write_text(PEOPLE)
     (tmp_path / "inturn.toml").write_text('[server]\nport = 0\n[console]\nport = 0\nconfig = "console.toml"\n')
     config = load(tmp_path / "inturn.toml")
@@ -89,26 +89,26 @@ def test_its_roles_are_those_of_its_file(db: Database, tmp_path: Path) -> None:
         (ConsoleTable(config="nowhere.toml"), "nowhere.toml"),
     ],
 )
-def test_what_cannot_be_served_stops_the_start(db: Database, table: ConsoleTable, told: str) -> None:
+def test_an_invalid_console_setting_stops_the_start(db: Database, table: ConsoleTable, told: str) -> None:
     with pytest.raises(InputError, match=told):
         console_answers(db, with_console(table))
 
 
-def test_a_port_that_is_in_use_stops_the_start(db: Database) -> None:
+def test_a_console_port_in_use_stops_the_start(db: Database) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} on 127.0.0.1 is in use"):
             console_answers(db, with_console(ConsoleTable(port=port)))
 
 
-def test_an_unknown_setting_is_told(tmp_path: Path) -> None:
+def test_an_unknown_console_setting_is_refused(tmp_path: Path) -> None:
     (tmp_path / "inturn.toml").write_text("[console]\nprot = 1\n")
     with pytest.raises(InputError, match="prot"):
         load(tmp_path / "inturn.toml")
 
 
 @pytest.mark.thorough
-def test_the_command_serves_both_until_a_signal(tmp_path: Path) -> None:
+def test_the_serve_command_runs_endpoint_and_console_until_a_signal(tmp_path: Path) -> None:
     (tmp_path / "inturn.toml").write_text("[console]\nport = 0\n")
     command = [sys.executable, "-m", "inturn", "serve", "--db", "shop.db", "--port", "0", "--config", "inturn.toml"]
     with subprocess.Popen(

@@ -18,7 +18,7 @@ LIMIT_S = 300
 
 
 @pytest.mark.soak
-def test_what_clients_were_told_holds_however_often_the_server_is_killed(tmp_path: Path, soak_seed: int) -> None:
+def test_every_acknowledged_request_survives_repeated_server_kills(tmp_path: Path, soak_seed: int) -> None:
     """More kills by hand: python tests/sqs/programs/crash.py DIRECTORY 500 SEED."""
     done = subprocess.run(
         [sys.executable, PROGRAM, tmp_path / "run", str(KILLS), str(soak_seed)],

@@ -44,14 +44,14 @@ NOT_HERE = {*QUERY_CODES, "InvalidIdFormat", "InvalidSecurity", "QueueDeletedRec
 have in common, a malformed handle has its newer error, and the name of a deleted queue is free at once."""
 
 
-def test_every_error_of_the_model_is_there_or_has_no_cause() -> None:
+def test_every_error_of_the_api_model_is_implemented_or_excluded() -> None:
     ours = {error.code for error in MADE.values() if error.namespace == MODEL}
     assert ours.isdisjoint(NOT_HERE)
     assert ours | NOT_HERE == {shape.name for shape in service("json").error_shapes}
 
 
 @pytest.mark.parametrize("shape", service("query").error_shapes, ids=lambda shape: shape.name)
-def test_an_error_of_the_model_has_its_codes_and_status(shape: object) -> None:
+def test_errors_have_the_codes_and_status_of_the_api_model(shape: object) -> None:
     name, known = shape.name, shape.metadata.get("error", {})
     for error in MADE.values():
         if error.code == name:
@@ -60,7 +60,7 @@ def test_an_error_of_the_model_has_its_codes_and_status(shape: object) -> None:
             assert error.sender_fault
 
 
-def test_a_missing_queue_is_told_in_the_words_of_each_protocol() -> None:
+def test_queue_does_not_exist_has_the_text_of_each_protocol() -> None:
     error = errors.queue_does_not_exist()
     assert error.message == "The specified queue does not exist."
     assert error.query_message == "The specified queue does not exist for this wsdl version."
@@ -83,13 +83,15 @@ def test_a_missing_queue_is_told_in_the_words_of_each_protocol() -> None:
     ],
     ids=lambda case: type(case).__name__,
 )
-def test_an_error_from_inside_is_told_as_one_of_sqs(inside: Exception, outside: Callable[[], SqsError]) -> None:
+def test_internal_errors_become_sqs_errors_without_their_text(
+    inside: Exception, outside: Callable[[], SqsError]
+) -> None:
     error, expected = as_sqs_error(inside), outside()
     assert vars(error) == vars(expected)
     assert "secret" not in str(error)
 
 
-def test_whose_fault_it_is() -> None:
+def test_sender_fault_is_set_for_every_error_below_500() -> None:
     assert {error.code for error in MADE.values() if not error.sender_fault} == {
         "InternalFailure",
         "ServiceUnavailableException",
@@ -97,7 +99,7 @@ def test_whose_fault_it_is() -> None:
     assert all(error.sender_fault == (error.status < 500) for error in MADE.values())
 
 
-def test_an_error_of_sqs_is_told_as_it_is() -> None:
+def test_an_sqs_error_is_passed_through_unchanged() -> None:
     error = errors.missing_parameter("QueueUrl")
     assert as_sqs_error(error) is error
     assert str(error) == "MissingParameter: The request must contain the parameter QueueUrl."

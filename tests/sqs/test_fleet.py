@@ -76,7 +76,9 @@ def received(client: Any, queue: str, **more: Any) -> list[dict[str, Any]]:
     return list(client.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, **more).get("Messages", []))
 
 
-def test_servers_that_start_at_the_same_time(postgres: Postgres, options: str, tmp_path: Path) -> None:
+def test_servers_that_start_at_once_create_tables_queues_and_keys_once(
+    postgres: Postgres, options: str, tmp_path: Path
+) -> None:
     """The tables, the queues and the keys are made once, whoever comes first."""
     config = tmp_path / "inturn.toml"
     config.write_text(
@@ -99,7 +101,7 @@ def test_servers_that_start_at_the_same_time(postgres: Postgres, options: str, t
             assert '"warning"' not in each.log.read_text()
 
 
-def test_two_servers_are_one_queue(start: Start, tmp_path: Path) -> None:
+def test_two_servers_share_queues_order_leases_and_deduplication(start: Start, tmp_path: Path) -> None:
     """What one does the other knows at once: queues, order, leases, and that a message is the same as before."""
     one, two = start("one"), start("two")
     queue = one.make()
@@ -129,7 +131,7 @@ def test_a_long_poll_is_woken_by_another_server(start: Start) -> None:
         assert [each["Body"] for each in waiting.end()] == [body]
 
 
-def test_a_killed_server(start: Start, tmp_path: Path) -> None:
+def test_clients_lose_nothing_when_a_server_is_killed(start: Start, tmp_path: Path) -> None:
     """The other goes on; the one that comes back goes on too."""
     one, two = start("one"), start("two")
     queue = one.make()
@@ -145,7 +147,7 @@ def test_a_killed_server(start: Start, tmp_path: Path) -> None:
     assert unknown, "it was killed at a commit while nobody asked anything"
 
 
-def test_a_killed_postgresql(postgres: Postgres, start: Start, tmp_path: Path) -> None:
+def test_clients_lose_nothing_when_postgresql_is_killed(postgres: Postgres, start: Start, tmp_path: Path) -> None:
     one, two = start("one"), start("two")
     queue = one.make()
     with load([one, two], queue, tmp_path) as events:
@@ -159,7 +161,7 @@ def test_a_killed_postgresql(postgres: Postgres, start: Start, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["not done", "done"])
-def test_a_line_that_is_cut_at_a_commit(start: Start, proxy: Proxy, before: bool) -> None:
+def test_a_connection_cut_at_commit_sends_the_message_exactly_once(start: Start, proxy: Proxy, before: bool) -> None:
     """The server asks PostgreSQL whether it was done, and does it if not; the client is answered rightly either way."""
     cut = proxy.cut = Commits(b"meant", before=before)
     server = start("one", proxy=proxy)
@@ -175,7 +177,9 @@ def test_a_line_that_is_cut_at_a_commit(start: Start, proxy: Proxy, before: bool
     assert [each["Body"] for each in received(client, queue)] == ["before", "meant", "after"]
 
 
-def test_a_server_that_is_cut_off(start: Start, proxy: Proxy, tmp_path: Path) -> None:
+def test_clients_lose_nothing_when_a_server_loses_its_database_connection(
+    start: Start, proxy: Proxy, tmp_path: Path
+) -> None:
     """First nothing comes through, and nobody is told; then its lines break. The others go on."""
     one, two = start("one", proxy=proxy), start("two")
     queue = two.make()
@@ -193,7 +197,7 @@ def test_a_server_that_is_cut_off(start: Start, proxy: Proxy, tmp_path: Path) ->
     sound(events, {UNKNOWN, "ServiceUnavailable"})
 
 
-def test_a_paused_server_cannot_acknowledge_what_is_anothers(start: Start) -> None:
+def test_a_paused_server_cannot_delete_a_message_received_elsewhere_since(start: Start) -> None:
     one, two = start("one"), start("two")
     queue = one.make()
     first, second = one.client(), two.client()
@@ -211,7 +215,7 @@ def test_a_paused_server_cannot_acknowledge_what_is_anothers(start: Start) -> No
     assert received(second, queue) == []
 
 
-def test_a_server_that_is_paused_in_a_transaction(start: Start) -> None:
+def test_messages_locked_by_a_paused_server_are_received_elsewhere(start: Start) -> None:
     """What it has locked is free again when PostgreSQL has ended its transaction; what it was to do is not done."""
     two = start("two")
     queue = two.make()

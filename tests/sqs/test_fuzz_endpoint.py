@@ -212,7 +212,7 @@ REQUESTS = st.tuples(st.sampled_from(PROTOCOLS), st.sampled_from(sorted(ACTIONS)
 @many
 @given(made=REQUESTS)
 @pytest.mark.thorough
-def test_parameters_that_nearly_fit(served: Served, made: Request) -> None:
+def test_the_endpoint_answers_fuzzed_parameters(served: Served, made: Request) -> None:
     as_ever(served)
     codes = sent(served, raw(made, served))
     assert len(codes) == 1, codes
@@ -255,7 +255,7 @@ def refused(served: Served, action: str, params: dict[str, Any]) -> str:
         ("Policy", nested('{"Statement": %s}', DEEP)),
     ],
 )
-def test_documents_that_are_none(served: Served, name: str, document: str) -> None:
+def test_fuzzed_documents_in_queue_attributes_are_refused(served: Served, name: str, document: str) -> None:
     as_ever(served)
     params = {"QueueUrl": URLS[1], "Attributes": {name: document}}
     expected = "InvalidAttributeValue" if name == "Policy" else "InvalidParameterValue"
@@ -272,7 +272,7 @@ def test_documents_that_are_none(served: Served, name: str, document: str) -> No
     ],
 )
 @pytest.mark.thorough
-def test_documents_that_are_nearly_too_deep_to_be_read(served: Served, name: str, document: str) -> None:
+def test_documents_nested_near_the_recursion_limit_are_answered(served: Served, name: str, document: str) -> None:
     as_ever(served)
     limit = sys.getrecursionlimit()
     for depth in (*range(limit - 80, limit + 5, 3), DEEP):
@@ -290,7 +290,7 @@ def test_documents_that_are_nearly_too_deep_to_be_read(served: Served, name: str
 @pytest.mark.parametrize(
     "handle", ["[]", '{"sourceArn": []}', nested('{"taskId": "x", "sourceArn": "y", "z": %s}', DEEP), "\ud800"]
 )
-def test_handles_of_move_tasks_that_are_none(served: Served, handle: str) -> None:
+def test_fuzzed_move_task_handles_are_refused(served: Served, handle: str) -> None:
     params = {"TaskHandle": base64.b64encode(handle.encode(errors="surrogatepass")).decode()}
     assert refused(served, "CancelMessageMoveTask", params) == "InvalidParameterValue"
 
@@ -329,7 +329,7 @@ def changed(data: bytes, changes: list[tuple[str, float, float, bytes]]) -> byte
 @many
 @given(made=REQUESTS, changes=CHANGES)
 @pytest.mark.thorough
-def test_bodies_that_are_changed(served: Served, made: Request, changes: list[Any]) -> None:
+def test_the_endpoint_answers_requests_with_mutated_bodies(served: Served, made: Request, changes: list[Any]) -> None:
     as_ever(served)
     codes = sent(served, raw(made._replace(body=changed(made.body, changes)), served))
     assert len(codes) == 1, codes
@@ -339,7 +339,7 @@ def test_bodies_that_are_changed(served: Served, made: Request, changes: list[An
 @many
 @given(made=REQUESTS, changes=CHANGES)
 @pytest.mark.thorough
-def test_requests_that_are_changed(served: Served, made: Request, changes: list[Any]) -> None:
+def test_the_endpoint_survives_mutated_requests(served: Served, made: Request, changes: list[Any]) -> None:
     as_ever(served)
     offer(served, changed(raw(made, served), changes))
     as_ever(served)
@@ -351,7 +351,9 @@ SIGNED = [b"authorization", b"x-amz-date", b"host", b"x-amz-target", b"content-t
 @many
 @given(made=REQUESTS, name=st.sampled_from(SIGNED), changes=CHANGES.filter(bool))
 @pytest.mark.thorough
-def test_signed_headers_that_are_changed(served: Served, made: Request, name: bytes, changes: list[Any]) -> None:
+def test_the_endpoint_answers_mutated_signed_headers(
+    served: Served, made: Request, name: bytes, changes: list[Any]
+) -> None:
     as_ever(served)
     head, _, body = raw(made, served).partition(b"\r\n\r\n")
     lines = [changed(line, changes) if line.lower().startswith(name + b":") else line for line in head.split(b"\r\n")]

@@ -55,13 +55,13 @@ def delete(served: Served) -> str:
         "Sec-Fetch-Site: cross-site",
     ],
 )
-def test_a_page_changes_nothing_by_the_address_of_a_request(served: Served, method: str, header: str) -> None:
+def test_without_keys_a_request_url_from_a_web_page_gets_403(served: Served, method: str, header: str) -> None:
     for target in (delete(served), f"{delete(served)}&X-Amz-Signature=0"):
         assert ask(served.port, target, header, method=method).status == 403
     assert served.db.queues() == ["orders"]
 
 
-def test_what_no_page_sends_goes_on(served: Served) -> None:
+def test_without_keys_requests_of_other_clients_are_accepted(served: Served) -> None:
     url = f"{served.url}/000000000000/orders"
     own = f"Referer: {served.url}/"
     assert code_of(ask(served.port, f"/?Action=ListQueues&x={quote(url, safe='')}", f"Accept: {BROWSER}")) == ""
@@ -71,7 +71,7 @@ def test_what_no_page_sends_goes_on(served: Served) -> None:
     assert served.db.queues() == []
 
 
-def test_with_keys_what_is_signed_goes_on_whoever_sends_it(tmp_path: Path) -> None:
+def test_with_keys_a_signed_request_from_a_web_page_is_accepted(tmp_path: Path) -> None:
     key = Key("all", "s1")
     config = Config(server=ServerConfig(port=0), keys=(AccessKey(id=key.id, secret=key.secret),))
     with Served(tmp_path / "q.db", config) as served:
@@ -83,7 +83,7 @@ def test_with_keys_what_is_signed_goes_on_whoever_sends_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("target", ["/health", "/ready", "/metrics"])
-def test_the_pages_answer_no_page_of_another_name(served: Served, target: str) -> None:
+def test_health_and_metrics_refuse_web_pages_of_other_origins(served: Served, target: str) -> None:
     assert ask(served.port, target).status == ask(served.port, target, method="HEAD").status == 200
     for refused in (
         ask(served.port, target, host="rebound.example.org"),
@@ -93,7 +93,7 @@ def test_the_pages_answer_no_page_of_another_name(served: Served, target: str) -
         assert (refused.status, b"refuses requests from web pages" in refused.body) == (403, True)
 
 
-def test_with_keys_the_metrics_of_this_machine_are_not_for_a_page_of_another_name(tmp_path: Path) -> None:
+def test_local_metrics_refuse_another_host_name_with_keys_too(tmp_path: Path) -> None:
     keys = (AccessKey(id="all", secret="s1"),)  # noqa: S106
     for metrics, status in (("local", 403), ("all", 200)):
         config = Config(server=ServerConfig(port=0, metrics=metrics), keys=keys)  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def test_with_keys_the_metrics_of_this_machine_are_not_for_a_page_of_another_nam
             assert ask(served.port, "/health", host="queues.internal").status == 200, "it says nothing of anybody"
 
 
-def test_who_looks_at_it_with_a_browser_is_told_what_it_is(served: Served) -> None:
+def test_a_browser_gets_a_page_that_names_the_endpoint(served: Served) -> None:
     for target in ("/", "/?x=1"):
         answer = ask(served.port, target, f"Accept: {BROWSER}")
         assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -116,7 +116,7 @@ def test_who_looks_at_it_with_a_browser_is_told_what_it_is(served: Served) -> No
     assert ask(served.port, "/", f"Accept: {BROWSER}", host="rebound.example.org").status == 403
 
 
-def test_it_is_ready_until_it_stops(tmp_path: Path) -> None:
+def test_ready_gets_200_until_the_endpoint_stops(tmp_path: Path) -> None:
     async def main() -> tuple[int, bytes]:
         with inturn.open(tmp_path / "q.db") as db:
             endpoint = Endpoint(db, Config(server=ServerConfig(port=0)))

@@ -15,7 +15,7 @@ def region(target: bytes, headers: dict[bytes, bytes]) -> str | None:
 
 @pytest.mark.parametrize("name", ["us-east-1", "eu-west-1", "mars", "0"])
 @pytest.mark.parametrize("expires", [None, 60])
-def test_the_region_of_a_signature(name: str, expires: int | None) -> None:
+def test_the_region_is_read_from_the_signature(name: str, expires: int | None) -> None:
     sent = signed(region=name, expires=expires)
     assert region(sent.target, sent.headers) == name
 
@@ -33,22 +33,22 @@ def test_the_region_of_a_signature(name: str, expires: int | None) -> None:
         (b"Credential=" + b"x" * CREDENTIAL_BYTES + b"/1/eu-west-1/sqs/aws4_request, x", None),
     ],
 )
-def test_headers_of_any_kind(said: bytes, found: str | None) -> None:
+def test_the_region_is_read_from_any_authorization_header(said: bytes, found: str | None) -> None:
     assert region(b"/", {b"authorization": said}) == found
 
 
-def test_a_request_that_is_not_signed() -> None:
+def test_an_unsigned_request_has_no_region() -> None:
     assert region(b"/?Action=ListQueues", {}) is None
 
 
 @pytest.mark.parametrize("name", ["EU", "a:b", "", "x" * 33])
-def test_what_is_no_region(name: str) -> None:
+def test_an_invalid_region_in_a_signature_is_refused(name: str) -> None:
     sent = signed(region=name)
     with pytest.raises(SqsError, match=r"scoped to a valid region .*, not "):
         region(sent.target, sent.headers)
 
 
-def test_what_is_kept_at_hand_is_short() -> None:
+def test_a_long_credential_is_truncated() -> None:
     long = b"x" * 10_000
     for target, headers in (
         (b"/", {b"authorization": b"Credential=" + long}),

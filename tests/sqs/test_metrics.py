@@ -50,7 +50,7 @@ def samples(page: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
-def test_how_queues_stand(db: Database, clock: Clock) -> None:
+def test_queue_figures_count_messages_hidden_delayed_and_blocked_groups(db: Database, clock: Clock) -> None:
     db.queue("empty")
     orders = db.queue("orders.fifo")
     assert figures(db) == {name: QueueFigures(name, 0, 0, 0, 0.0, 0, 0) for name in ("empty", "orders.fifo")}
@@ -71,7 +71,7 @@ def test_how_queues_stand(db: Database, clock: Clock) -> None:
     assert figures(db)["empty"].blocked == 0
 
 
-def test_a_hidden_message_that_blocks_nobody_before_it(db: Database) -> None:
+def test_a_delayed_message_does_not_block_messages_before_it(db: Database) -> None:
     queue = db.queue("q")
     queue.send("now", group="g")
     queue.send("later", group="g", delay_s=60)
@@ -100,7 +100,7 @@ def metrics_of(db: Database, *asked: tuple[str, str, float]) -> Metrics:
     return Metrics(db, counts)
 
 
-def test_the_page_has_the_pipelines_of_the_database(db: Database) -> None:
+def test_the_metrics_page_has_the_pipelines_of_the_database(db: Database) -> None:
     queue = db.queue("q")
     queue.send({"account": "a", "revision": 2}, group="a")
     order = inturn.Gapless("revision")
@@ -111,7 +111,7 @@ def test_the_page_has_the_pipelines_of_the_database(db: Database) -> None:
     assert found["inturn_pipeline_groups", (db.name, "ledger", "waiting")] == 1
 
 
-def test_the_page(db: Database) -> None:
+def test_the_metrics_page_has_queues_and_request_durations(db: Database) -> None:
     queue = db.queue('odd "name"\\ of a queue', QueueSettings(delay_s=1))
     queue.send("x")
     asked = [("SendMessage", "", 0.0004), ("SendMessage", "", 400.0), ("SendMessage", "AccessDenied", 0.4)]
@@ -132,7 +132,7 @@ def test_the_page(db: Database) -> None:
     assert found["process_cpu_seconds_total", ()] > 0
 
 
-def test_the_page_has_the_workers_of_the_process(db: Database) -> None:
+def test_the_metrics_page_has_the_consumers_of_the_process(db: Database) -> None:
     queue = db.queue("handled")
     metrics = metrics_of(db)
     queue.send("x", group="a")
@@ -141,7 +141,7 @@ def test_the_page_has_the_workers_of_the_process(db: Database) -> None:
     assert found["inturn_consumer_acknowledged_messages_total", (db.name, "handled")] == 1
 
 
-def test_what_transactions_do_is_counted(db: Database) -> None:
+def test_metrics_count_sent_duplicate_and_acknowledged_messages(db: Database) -> None:
     metrics = metrics_of(db)
 
     def do(*commands: Command[Any]) -> list[Outcome]:
@@ -178,7 +178,7 @@ def test_what_transactions_do_is_counted(db: Database) -> None:
     assert (sent, a) not in samples(asyncio.run(metrics.page()))
 
 
-def test_received_messages_are_counted_each_time(db: Database) -> None:
+def test_metrics_count_a_message_each_time_it_is_received(db: Database) -> None:
     metrics = metrics_of(db)
     queue = db.queue("q")
     queue.send_many([draft("x")] * 3)
@@ -191,7 +191,7 @@ def test_received_messages_are_counted_each_time(db: Database) -> None:
     assert found["inturn_server_commit_commands_sum", (db.name,)] == 1
 
 
-def test_what_the_http_server_counts(db: Database) -> None:
+def test_the_metrics_page_has_the_counts_of_the_http_server(db: Database) -> None:
     class Front:
         def __init__(self) -> None:
             self.requests = 7
@@ -209,7 +209,7 @@ def test_what_the_http_server_counts(db: Database) -> None:
     assert found["inturn_server_refused_requests_total", (db.name, "431")] == 2
 
 
-def test_many_who_ask_share_one_look(db: Database) -> None:
+def test_concurrent_metrics_requests_share_one_query(db: Database) -> None:
     looks = 0
 
     async def ask() -> list[bytes]:
@@ -229,14 +229,14 @@ def test_many_who_ask_share_one_look(db: Database) -> None:
     assert looks == 1
 
 
-def test_buckets_are_cumulative() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     assert buckets((0.001, 1, 30.0), [1, 0, 2, 3]) == [("0.001", 1), ("1", 1), ("30", 3), ("+Inf", 6)]
 
 
 # --- health ---
 
 
-def test_well(db: Database) -> None:
+def test_health_of_an_open_store_is_ok(db: Database) -> None:
     db.queue("q").send("x")
     assert asyncio.run(metrics_of(db).health()) == (True, {"status": "ok", "queues": 1, "messages": 1})
 
@@ -244,7 +244,7 @@ def test_well(db: Database) -> None:
 UNWELL = (False, {"status": "unavailable", "error": "the store cannot be written; see the log"})
 
 
-def test_a_closed_store_is_not_well(tmp_path: Path) -> None:
+def test_health_of_a_closed_store_is_an_error(tmp_path: Path) -> None:
     db = inturn.open(tmp_path / "shop.db")
     metrics = metrics_of(db)
     db.close()
@@ -253,7 +253,7 @@ def test_a_closed_store_is_not_well(tmp_path: Path) -> None:
         asyncio.run(metrics.page())
 
 
-def test_a_disk_that_takes_no_more_is_not_well(tmp_path: Path) -> None:
+def test_health_of_a_store_on_a_full_disk_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with inturn.open(path) as db:
         db.queue("q")
@@ -266,7 +266,7 @@ def test_a_disk_that_takes_no_more_is_not_well(tmp_path: Path) -> None:
         assert asyncio.run(metrics_of(db).health())[0]
 
 
-def test_a_store_that_somebody_else_holds_is_not_well(
+def test_health_of_a_store_locked_by_another_process_is_an_error(
     file: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HEALTH_S", 0.1)

@@ -36,7 +36,9 @@ def ran(*words: str) -> str:
         "jdbc:postgresql://127.0.0.1:1/shop?password=xqjzwk",
     ],
 )
-def test_an_address_is_never_the_name_of_a_file(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_database_url_creates_no_file_and_is_not_shown(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor is it told, since a password may be anywhere in it."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=TOLD) as refused:
@@ -55,7 +57,7 @@ def test_an_address_is_never_the_name_of_a_file(target: str, tmp_path: Path, mon
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+def test_database_file_names_like_a_url_are_accepted_as_paths(tmp_path: Path) -> None:
     inturn.open(tmp_path / "host=a").close()
     inturn.open(f"{tmp_path}/postgres:").close()
     assert {each.name for each in tmp_path.iterdir()} == {"host=a", "postgres:"}

@@ -23,7 +23,7 @@ def stored(scope: Scope, name: str = "orders") -> str:
     return found
 
 
-def test_a_queue_of_the_home_bears_its_bare_name() -> None:
+def test_a_queue_of_the_home_region_is_stored_by_its_bare_name() -> None:
     assert stored(HOME) == "orders"
     assert naming.url(BASE, HOME, "orders") == f"{BASE}/000000000000/orders"
     assert naming.arn(HOME, "orders") == "arn:aws:sqs:us-east-1:000000000000:orders"
@@ -33,7 +33,7 @@ def test_a_queue_of_the_home_bears_its_bare_name() -> None:
     ("scope", "url"),
     [(AWAY, f"{BASE}/queue/eu-west-1/000000000000/orders"), (THEIRS, f"{BASE}/111122223333/orders")],
 )
-def test_a_queue_from_elsewhere_bears_its_arn(scope: Scope, url: str) -> None:
+def test_a_queue_of_another_region_or_account_is_stored_by_its_arn(scope: Scope, url: str) -> None:
     arn = f"arn:aws:sqs:{scope.region}:{scope.account}:orders"
     assert stored(scope) == naming.arn(HOME, arn) == arn
     assert naming.url(BASE, HOME, arn) == url
@@ -59,41 +59,41 @@ def test_a_queue_from_elsewhere_bears_its_arn(scope: Scope, url: str) -> None:
         ("/" * 1000 + "orders", ParsedUrl(None, None, "orders")),
     ],
 )
-def test_what_a_url_says(url: str, said: ParsedUrl) -> None:
+def test_a_queue_url_gives_region_account_and_name(url: str, said: ParsedUrl) -> None:
     assert naming.parse_url(url) == said
 
 
 @given(SCOPES, NAMES)
-def test_a_url_says_what_it_was_made_of(scope: Scope, name: str) -> None:
+def test_a_queue_url_round_trips(scope: Scope, name: str) -> None:
     url = naming.url(BASE, HOME, stored(scope, name))
     region, account, said = naming.parse_url(url)
     assert (Scope(region or HOME.region, account or "none"), said) == (scope, name)
 
 
 @given(SCOPES, NAMES)
-def test_a_name_in_the_store_says_what_it_was_made_of(scope: Scope, name: str) -> None:
+def test_a_stored_queue_name_round_trips(scope: Scope, name: str) -> None:
     assert naming.scope_of(HOME, stored(scope, name)) == (scope, name)
     assert naming.parse_arn(naming.arn(HOME, stored(scope, name))) == (scope, name)
 
 
 @given(st.tuples(SCOPES, NAMES), st.tuples(SCOPES, NAMES))
-def test_two_queues_have_two_names(one: tuple[Scope, str], two: tuple[Scope, str]) -> None:
+def test_distinct_queues_have_distinct_stored_names(one: tuple[Scope, str], two: tuple[Scope, str]) -> None:
     assert (one == two) == (stored(*one) == stored(*two))
 
 
 @pytest.mark.parametrize("scope", [HOME, AWAY])
-def test_no_queue_is_called_as_another_is_in_the_store(scope: Scope) -> None:
+def test_an_arn_is_not_accepted_as_a_queue_name(scope: Scope) -> None:
     assert naming.stored_name(Home(HOME), scope, stored(AWAY)) is None
     assert naming.stored_name(Home(HOME), scope, "arn:aws:sqs:") is None
 
 
 @pytest.mark.parametrize("text", ["q", "arn:aws:sqs:US:000000000000:q", "arn:aws:sqs:eu-west-1:1:q", "arn:aws:"])
-def test_what_is_no_arn(text: str) -> None:
+def test_malformed_arns_are_not_parsed(text: str) -> None:
     assert naming.parse_arn(text) is None
     assert naming.scope_of(HOME, text) == (HOME, text)
 
 
-def test_queues_from_elsewhere_are_the_homes_once_that_is_there() -> None:
+def test_queues_stored_by_arn_belong_to_a_home_with_that_region_and_account() -> None:
     queues = ["other", "arn:aws:sqs:us-east-1:000000000000:orders", stored(AWAY, "more")]
     home = Home(HOME, naming.named_by_arn(HOME, queues))
     assert home.by_arn == {"orders"}

@@ -77,7 +77,7 @@ def create_queue(served: Served, name: str, *statements: dict[str, Any], **attri
     return url
 
 
-def test_a_deny_is_for_the_owner_too(served: Served) -> None:
+def test_a_deny_applies_to_the_queue_owner(served: Served) -> None:
     owner = client(served.url)
     url = create_queue(served, "orders")
     owner.send_message(QueueUrl=url, MessageBody="x")
@@ -99,7 +99,7 @@ def test_a_deny_is_for_the_owner_too(served: Served) -> None:
 
 
 @pytest.mark.parametrize("key", ["admin", "mender"])
-def test_an_admin_key_is_never_locked_out(served: Served, key: str) -> None:
+def test_a_deny_does_not_lock_out_an_admin_key(served: Served, key: str) -> None:
     url = create_queue(served, "orders", DENY_ALL)
     owner, admin = client(served.url), client(served.url, key)
     for call, parameters in (
@@ -118,7 +118,7 @@ def test_an_admin_key_is_never_locked_out(served: Served, key: str) -> None:
     assert owner.send_message(QueueUrl=url, MessageBody="x")["MessageId"]
 
 
-def test_another_account_needs_that_it_is_allowed(served: Served) -> None:
+def test_another_account_needs_an_allow_in_the_policy(served: Served) -> None:
     url = create_queue(served, "orders")
     owner, partner, sender = (client(served.url, key) for key in ("owner", "partner", "partner-sender"))
     send = {"QueueUrl": url, "MessageBody": "x"}
@@ -150,7 +150,7 @@ def test_another_account_needs_that_it_is_allowed(served: Served) -> None:
     assert refused(partner.send_message, **send)[0] == "AccessDenied"
 
 
-def test_a_key_by_its_name(served: Served) -> None:
+def test_a_policy_principal_matches_a_key_by_name(served: Served) -> None:
     one = allow("sqs:SendMessage", Principal={"AWS": f"arn:aws:iam::{OTHER}:user/partner"})
     url = create_queue(served, "orders", one, DENY_ALL | {"Principal": {"AWS": f"arn:aws:iam::{HOME}:user/sender"}})
     send = {"QueueUrl": url, "MessageBody": "x"}
@@ -160,12 +160,12 @@ def test_a_key_by_its_name(served: Served) -> None:
     assert refused(client(served.url, "sender").send_message, **send)[0] == "AccessDenied"
 
 
-def test_an_allow_lets_no_key_do_more_than_it_is_configured_for(served: Served) -> None:
+def test_an_allow_does_not_extend_the_configured_actions_of_a_key(served: Served) -> None:
     url = create_queue(served, "orders", allow("sqs:*", Principal="*"))
     assert refused(client(served.url, "sender").receive_message, QueueUrl=url)[0] == "AccessDenied"
 
 
-def test_what_cannot_be_evaluated(served: Served) -> None:
+def test_an_unknown_condition_denies_access(served: Served) -> None:
     unknown = {"StringEquals": {"aws:PrincipalOrgID": "o-1"}}
     granting = create_queue(served, "a", allow("sqs:*", Condition=unknown))
     denying = create_queue(served, "b", allow("sqs:*"), DENY_ALL | {"Condition": unknown})
@@ -176,7 +176,7 @@ def test_what_cannot_be_evaluated(served: Served) -> None:
     assert json.loads(told["Policy"])["Statement"] == [allow("sqs:*", Condition=unknown)], "it is kept"
 
 
-def test_addresses_and_tls(served: Served) -> None:
+def test_policy_conditions_match_source_address_and_tls(served: Served) -> None:
     local = {"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}
     url = create_queue(served, "a", allow("sqs:SendMessage", Condition=local))
     client(served.url, "partner").send_message(QueueUrl=url, MessageBody="x")
@@ -197,7 +197,9 @@ def test_addresses_and_tls(served: Served) -> None:
         (ServerConfig(base_url="http://queues.example.org"), b"queues.example.org", False),
     ],
 )
-def test_what_is_taken_for_secure(tmp_path: Path, server: ServerConfig, host: bytes, is_secure: bool) -> None:
+def test_requests_count_as_tls_by_server_settings_and_host(
+    tmp_path: Path, server: ServerConfig, host: bytes, is_secure: bool
+) -> None:
     with inturn.open(tmp_path / "q.db") as db:
         context = Context(db=db, naming=server)  # type: ignore[arg-type] - nothing is asked for its URL
         assert policies.Policies(context, server, lambda: 0).is_secure({b"host": host}) is is_secure
@@ -206,7 +208,7 @@ def test_what_is_taken_for_secure(tmp_path: Path, server: ServerConfig, host: by
 # --- moves ---
 
 
-def test_a_move_needs_what_it_does(served: Served) -> None:
+def test_a_move_task_requires_every_permission_that_it_uses(served: Served) -> None:
     owner = client(served.url)
     dead = create_queue(served, "dead")
     redrive = json.dumps({"deadLetterTargetArn": f"{ARN}dead", "maxReceiveCount": 1})
@@ -231,7 +233,7 @@ def test_a_move_needs_what_it_does(served: Served) -> None:
     assert refused(owner.list_message_move_tasks, **start)[0] == "AccessDenied"
 
 
-def test_dead_letters_are_moved_by_the_queue_itself(served: Served) -> None:
+def test_a_deny_on_the_dead_letter_queue_does_not_stop_dead_lettering(served: Served) -> None:
     owner = client(served.url)
     create_queue(served, "dead", DENY_ALL)
     redrive = json.dumps({"deadLetterTargetArn": f"{ARN}dead", "maxReceiveCount": 1})
@@ -246,7 +248,7 @@ def test_dead_letters_are_moved_by_the_queue_itself(served: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "postgres"])
-def test_what_another_server_was_told_applies_here(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_policy_set_at_another_server_applies_here(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = tmp_path / "q.db" if kind == "file" else request.getfixturevalue("postgres_url")
     config = Config(server=ServerConfig(port=0), keys=KEYS)
     with ExitStack() as stack:
@@ -260,7 +262,7 @@ def test_what_another_server_was_told_applies_here(kind: str, tmp_path: Path, re
         other.send_message(**send)
 
 
-def test_an_idle_server_learns_of_a_policy_before_anybody_asks(tmp_path: Path) -> None:
+def test_an_idle_server_loads_a_policy_set_at_another_server(tmp_path: Path) -> None:
     config = Config(server=ServerConfig(port=0), keys=KEYS)
     with ExitStack() as stack:
         one, idle = (stack.enter_context(Served(tmp_path / "q.db", config)) for _ in range(2))
@@ -276,7 +278,7 @@ def test_an_idle_server_learns_of_a_policy_before_anybody_asks(tmp_path: Path) -
 # --- without keys ---
 
 
-def test_without_keys_policies_are_kept_and_the_log_says_that_they_do_not_apply(
+def test_without_keys_policies_are_stored_and_a_warning_says_they_do_not_apply(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "inturn.server")

@@ -73,7 +73,7 @@ def decided(*statements: Mapping[str, Any], **request: Any) -> PolicyDecision:
         ({"CanonicalUser": "79a59df900b949e5"}, False),
     ],
 )
-def test_principals(principal: Any, is_one: bool) -> None:
+def test_policy_principals_match_or_not(principal: Any, is_one: bool) -> None:
     assert decided(statement(Principal=principal)) is (ALLOWED if is_one else NEITHER)
     assert decided(statement(Principal=principal, Effect="Deny")) is (DENIED if is_one else NEITHER)
     assert decided(statement(Principal=None, NotPrincipal=principal)) is (NEITHER if is_one else ALLOWED)
@@ -100,7 +100,7 @@ def test_principals(principal: Any, is_one: bool) -> None:
         ("kms:Decrypt", "sqs:sendmessage", False),
     ],
 )
-def test_actions(action: Any, given: str, is_one: bool) -> None:
+def test_policy_actions_match_or_not(action: Any, given: str, is_one: bool) -> None:
     assert decided(statement(Action=action), action=given) is (ALLOWED if is_one else NEITHER)
     assert decided(statement(Action=None, NotAction=action), action=given) is (NEITHER if is_one else ALLOWED)
 
@@ -125,7 +125,7 @@ def test_actions(action: Any, given: str, is_one: bool) -> None:
         (["orders.fifo", QUEUE], True),
     ],
 )
-def test_resources(resource: Any, is_one: bool) -> None:
+def test_policy_resources_match_or_not(resource: Any, is_one: bool) -> None:
     assert decided(statement(Resource=resource)) is (ALLOWED if is_one else NEITHER)
     assert decided(statement(Resource=None, NotResource=resource)) is (NEITHER if is_one else ALLOWED)
 
@@ -141,11 +141,11 @@ def test_resources(resource: Any, is_one: bool) -> None:
         ("nonsense", []),
     ],
 )
-def test_resources_that_match_nothing_are_found(text: str, found: list[str]) -> None:
+def test_resources_that_match_no_queue_are_listed(text: str, found: list[str]) -> None:
     assert unmatched_resources(text) == found
 
 
-def test_a_pattern_costs_no_more_than_the_text_it_is_tried_on() -> None:
+def test_matching_a_long_resource_pattern_is_fast() -> None:
     resource = "arn:aws:sqs:*" + "*a" * 2_000 + "b"
     assert decided(statement(Resource=resource), resource="arn:aws:sqs:" + "a" * 200) is NEITHER
 
@@ -222,7 +222,7 @@ TRUE, FALSE, UNKNOWN = "true", "false", "unknown"
         ({}, TRUE),
     ],
 )
-def test_conditions(condition: dict[str, Any], truth: str | None) -> None:
+def test_policy_conditions_are_evaluated_or_refused(condition: dict[str, Any], truth: str | None) -> None:
     if truth is None:
         with pytest.raises(PolicyError, match="Condition"):
             parse(policy(statement(Condition=condition)))
@@ -231,7 +231,7 @@ def test_conditions(condition: dict[str, Any], truth: str | None) -> None:
     assert decided(statement(Condition=condition, Effect="Deny")) is (NEITHER if truth is FALSE else DENIED)
 
 
-def test_addresses_of_the_other_kind() -> None:
+def test_source_ip_conditions_match_ipv6_and_mapped_ipv4_addresses() -> None:
     inside = statement(Condition={"IpAddress": {"aws:SourceIp": ["10.0.0.0/8", "2001:db8::/32"]}})
     assert decided(inside, address="2001:db8::1") is ALLOWED
     assert decided(inside, address="::ffff:10.0.0.1") is ALLOWED
@@ -240,7 +240,7 @@ def test_addresses_of_the_other_kind() -> None:
     assert decided({**inside, "Effect": "Deny"}, address="gone") is DENIED
 
 
-def test_a_resource_with_a_variable_cannot_be_evaluated() -> None:
+def test_a_resource_with_a_variable_grants_nothing_and_denies() -> None:
     variable = "arn:aws:sqs:us-east-1:000000000000:${aws:username}"
     assert decided(statement(Resource=variable)) is NEITHER
     assert decided(statement(Resource=variable, Effect="Deny")) is DENIED
@@ -275,11 +275,11 @@ KMS = statement(
         {"Statement": []},
     ],
 )
-def test_what_terraform_and_cdk_send_is_accepted(document: Any) -> None:
+def test_policies_from_terraform_and_cdk_are_accepted(document: Any) -> None:
     parse(json.dumps(document))
 
 
-def test_who_comes_without_tls_is_denied() -> None:
+def test_a_secure_transport_deny_refuses_requests_without_tls() -> None:
     assert decided(ENFORCE_SSL, statement(), is_secure=False) is DENIED
     assert decided(ENFORCE_SSL, statement()) is ALLOWED
     assert decided(ENFORCE_SSL, SNS) is NEITHER
@@ -335,7 +335,7 @@ def test_who_comes_without_tls_is_denied() -> None:
         (policy(statement(Sid=json.loads("[" * 900 + "]" * 900))), "Statement 1: Sid is "),
     ],
 )
-def test_malformed_policies(text: str, words: str) -> None:
+def test_malformed_policies_are_refused_with_a_short_error(text: str, words: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse(text)
     assert words in str(caught.value)
@@ -357,7 +357,7 @@ def test_malformed_policies(text: str, words: str) -> None:
         ('{"Statement": "x"}', DENIED),
     ],
 )
-def test_what_was_kept_before_policies_were_checked(text: str, decision: PolicyDecision) -> None:
+def test_malformed_statements_of_a_stored_policy_never_grant(text: str, decision: PolicyDecision) -> None:
     assert stored(text).decide(policy_request()) is decision
 
 
@@ -412,7 +412,7 @@ RANK = {DENIED: 0, NEITHER: 1, ALLOWED: 2}
 
 
 @given(POLICIES, statements(), REQUESTS)
-def test_one_more_statement_changes_only_what_it_may(
+def test_another_allow_only_grants_and_another_deny_only_denies(
     before: list[Any], one: dict[str, Any], request: PolicyRequest
 ) -> None:
     was, alone = parse(policy(*before)).decide(request), parse(policy(one)).decide(request)
@@ -435,7 +435,7 @@ def test_an_unknown_condition_in_an_allow_never_grants(
 
 
 @given(POLICIES, REQUESTS)
-def test_it_is_the_same_whatever_the_order(every: list[Any], request: PolicyRequest) -> None:
+def test_policy_decisions_do_not_depend_on_the_statement_order(every: list[Any], request: PolicyRequest) -> None:
     assert parse(policy(*every)).decide(request) is parse(policy(*reversed(every))).decide(request)
 
 
@@ -454,7 +454,7 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING | statements().map(lambda each: {"Statement": each}), REQUESTS)
-def test_whatever_it_is_it_is_refused_or_decides(document: Any, request: PolicyRequest) -> None:
+def test_an_arbitrary_policy_document_is_refused_or_evaluated(document: Any, request: PolicyRequest) -> None:
     text = json.dumps(document)
     try:
         parsed = parse(text)

@@ -114,7 +114,7 @@ def test_the_same_name_in_two_regions_is_two_queues(db: Database, config: Config
     during(db, config, use)
 
 
-def test_a_url_of_another_region_than_the_request_names_no_queue(db: Database, config: Config) -> None:
+def test_a_queue_url_of_another_region_gets_queue_does_not_exist(db: Database, config: Config) -> None:
     def use(url: str) -> None:
         us, eu = client(url), client(url, EU)
         here, there = create_queue(us, "orders"), create_queue(eu, "orders")
@@ -128,7 +128,7 @@ def test_a_url_of_another_region_than_the_request_names_no_queue(db: Database, c
     during(db, config, use)
 
 
-def test_queues_are_listed_by_region_and_account_page_by_page(db: Database) -> None:
+def test_list_queues_pages_by_region_and_account(db: Database) -> None:
     def use(url: str) -> None:
         clients = [client(url), client(url, EU), client(url, key="theirs")]
         for sqs in clients:
@@ -144,7 +144,7 @@ def test_queues_are_listed_by_region_and_account_page_by_page(db: Database) -> N
     during(db, Config(server=FREE, keys=KEYS), use)
 
 
-def test_a_key_has_the_queues_of_its_account_only(db: Database) -> None:
+def test_a_key_reaches_only_queues_of_its_account(db: Database) -> None:
     def use(url: str) -> None:
         ours, theirs = client(url), client(url, key="theirs")
         one, two = create_queue(ours, "orders"), create_queue(theirs, "orders")
@@ -170,7 +170,7 @@ def test_a_key_has_the_queues_of_its_account_only(db: Database) -> None:
     during(db, Config(server=FREE, keys=KEYS), use)
 
 
-def test_patterns_of_keys_are_about_names_in_any_region(db: Database) -> None:
+def test_queue_patterns_of_a_key_match_names_in_any_region(db: Database) -> None:
     keys = (AccessKey(id="ours", secret="s1", queues=("orders-*",)),)  # noqa: S106
 
     def use(url: str) -> None:
@@ -183,7 +183,7 @@ def test_patterns_of_keys_are_about_names_in_any_region(db: Database) -> None:
     during(db, Config(server=FREE, keys=keys), use)
 
 
-def test_without_keys_another_accounts_queue_is_found_by_its_owner(db: Database) -> None:
+def test_without_keys_a_queue_of_another_account_is_found_by_owner_id(db: Database) -> None:
     def use(url: str) -> None:
         sqs = client(url)
         found = sqs.get_queue_url(QueueName="theirs", QueueOwnerAWSAccountId=THEIRS)["QueueUrl"]
@@ -199,7 +199,7 @@ def test_without_keys_another_accounts_queue_is_found_by_its_owner(db: Database)
     assert db.queue(f"arn:aws:sqs:{US}:{THEIRS}:theirs").receive()[0].body == "x"
 
 
-def test_queues_made_in_python_are_of_the_servers_region_and_account(db: Database) -> None:
+def test_queues_made_in_python_belong_to_the_servers_region_and_account(db: Database) -> None:
     db.queue("orders").send("x")
     server = ServerConfig(port=0, region=EU, account=THEIRS)
 
@@ -215,7 +215,7 @@ def test_queues_made_in_python_are_of_the_servers_region_and_account(db: Databas
 # --- dead letters and move tasks ---
 
 
-def test_dead_letters_stay_in_their_region(db: Database, config: Config) -> None:
+def test_a_dead_letter_queue_in_another_region_is_refused(db: Database, config: Config) -> None:
     def use(url: str) -> None:
         us, eu = client(url), client(url, EU)
         create_queue(us, "dead")
@@ -244,7 +244,7 @@ def test_dead_letters_stay_in_their_region(db: Database, config: Config) -> None
     during(db, config, use)
 
 
-def test_dead_letters_stay_in_their_account(db: Database) -> None:
+def test_a_dead_letter_queue_of_another_account_is_refused(db: Database) -> None:
     def use(url: str) -> None:
         policy = {"deadLetterTargetArn": arn(client(url), create_queue(client(url), "dead")), "maxReceiveCount": 1}
         theirs = client(url, key="theirs")
@@ -272,7 +272,7 @@ def presigned(url: str, region: str) -> str:
     return str(request.url)
 
 
-def test_a_presigned_url_is_of_the_region_that_it_is_signed_for(db: Database, config: Config) -> None:
+def test_a_presigned_url_reaches_only_the_region_it_is_signed_for(db: Database, config: Config) -> None:
     def use(url: str) -> None:
         queue = create_queue(client(url, EU), "orders")
         send = "Action=SendMessage&Version=2012-11-05&MessageBody=x"
@@ -284,7 +284,7 @@ def test_a_presigned_url_is_of_the_region_that_it_is_signed_for(db: Database, co
     during(db, config, use)
 
 
-def test_a_request_that_is_not_signed_goes_where_its_url_says(db: Database) -> None:
+def test_an_unsigned_request_takes_the_region_of_its_url(db: Database) -> None:
     def use(url: str) -> None:
         here, there = create_queue(client(url), "orders"), create_queue(client(url, EU), "orders")
         for queue in (here, there):
@@ -298,7 +298,7 @@ def test_a_request_that_is_not_signed_goes_where_its_url_says(db: Database) -> N
     during(db, Config(server=FREE), use)
 
 
-def test_what_is_no_region_is_refused(db: Database, config: Config) -> None:
+def test_an_invalid_region_gets_403(db: Database, config: Config) -> None:
     def use(url: str) -> None:
         for none in ("US", "a:b"):
             status, text = got(presigned(f"{url}/?Action=ListQueues&Version=2012-11-05", none))
@@ -307,7 +307,7 @@ def test_what_is_no_region_is_refused(db: Database, config: Config) -> None:
     during(db, config, use)
 
 
-def test_one_region_alone(db: Database, config: Config) -> None:
+def test_check_region_refuses_other_regions(db: Database, config: Config) -> None:
     server = ServerConfig(port=0, check_region=True)
 
     def use(url: str) -> None:
@@ -317,7 +317,7 @@ def test_one_region_alone(db: Database, config: Config) -> None:
     during(db, Config(server=server, keys=config.keys), use)
 
 
-def test_joined_regions_are_one(db: Database, config: Config, caplog: pytest.LogCaptureFixture) -> None:
+def test_joined_regions_share_their_queues(db: Database, config: Config, caplog: pytest.LogCaptureFixture) -> None:
     during(db, config, lambda url: create_queue(client(url, EU), "lost"))
     joined = Config(server=ServerConfig(port=0, regions="joined"), keys=config.keys)
 
@@ -342,7 +342,7 @@ def test_joined_regions_are_one(db: Database, config: Config, caplog: pytest.Log
 # --- whoever runs it ---
 
 
-def test_the_log_says_where_a_missing_queue_is(
+def test_the_log_names_the_region_where_a_missing_queue_exists(
     db: Database, config: Config, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core_limits, "LOG_WINDOW_S", 0.0)
@@ -364,7 +364,7 @@ def test_the_log_says_where_a_missing_queue_is(
     assert told == [f"queue 'orders' was {where}"] * 2
 
 
-def test_a_flood_of_requests_for_missing_queues_is_a_line_in_a_while(
+def test_repeated_requests_for_missing_queues_are_logged_once_per_window(
     db: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core_limits, "LOG_WINDOW_S", 3600.0)
@@ -380,7 +380,7 @@ def test_a_flood_of_requests_for_missing_queues_is_a_line_in_a_while(
     assert last.not_shown == 3, "the last of them, told at the end"
 
 
-def test_metrics_tell_the_queues_apart(db: Database) -> None:
+def test_metrics_label_queues_of_another_region_by_arn(db: Database) -> None:
     def use(url: str) -> bytes:
         for region in (US, EU):
             sqs = client(url, region)
@@ -393,7 +393,7 @@ def test_metrics_tell_the_queues_apart(db: Database) -> None:
         assert f'inturn_queue_sent_messages_total{{database="{db.name}",queue="{label}"}} 1.0\n'.encode() in page
 
 
-def test_another_home_has_the_queues_that_were_made_for_it(db: Database) -> None:
+def test_a_server_of_another_region_has_the_queues_created_for_that_region(db: Database) -> None:
     def first(url: str) -> None:
         eu = client(url, EU)
         eu.send_message(QueueUrl=create_queue(eu, "orders"), MessageBody="x")
@@ -414,7 +414,7 @@ def test_another_home_has_the_queues_that_were_made_for_it(db: Database) -> None
         during(db, moved, then)
 
 
-def test_callers_from_ever_more_regions_fill_no_memory(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_callers_is_bounded(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CALLERS", 3)
 
     async def main() -> int:
@@ -426,7 +426,7 @@ def test_callers_from_ever_more_regions_fill_no_memory(db: Database, monkeypatch
     assert asyncio.run(main()) <= 3
 
 
-def test_ever_more_urls_fill_no_memory(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_queue_urls_is_bounded(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "URLS", 3)
 
     async def main() -> dict[Any, str]:
@@ -475,12 +475,12 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Databa
         yield first, second
 
 
-def test_two_databases_have_no_id_in_common(two: tuple[Database, Database]) -> None:
+def test_two_databases_have_no_message_id_in_common(two: tuple[Database, Database]) -> None:
     (first, _), (second, _) = map(ids, two)
     assert {*first}.isdisjoint(second)
 
 
-def test_a_receipt_handle_of_another_database_settles_nothing(two: tuple[Database, Database]) -> None:
+def test_a_receipt_handle_of_another_database_is_refused(two: tuple[Database, Database]) -> None:
     (_, first), (_, second) = map(ids, two)
     assert len(first) == len(second) == 3
 
@@ -509,7 +509,7 @@ def received(db: Database) -> dict[str, str]:
     return during(db, Config(server=FREE), use)
 
 
-def test_ids_stay_when_a_database_is_opened_anew_and_restored(tmp_path: Path) -> None:
+def test_message_ids_and_handles_survive_reopening_and_restoring(tmp_path: Path) -> None:
     path = tmp_path / "q.db"
     with inturn.open(path) as db:
         for number in range(5):

@@ -73,7 +73,7 @@ def waits(url: str) -> bool:
         return connection.execute(sql).fetchone() == (1,)
 
 
-def test_servers_are_replaced_one_by_one_under_load(postgres: Postgres, tmp_path: Path) -> None:
+def test_servers_are_upgraded_and_downgraded_one_by_one_under_load(postgres: Postgres, tmp_path: Path) -> None:
     url = f"{postgres.url}&{postgres.schema()}"
     later = newer(tmp_path, 40, ADDING)
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def test_servers_are_replaced_one_by_one_under_load(postgres: Postgres, tmp_path
         assert not re.findall(r'.*"level": ?"(?:error|warning)".*', logs)
 
 
-def test_who_is_too_old_is_told_and_does_nothing_more(
+def test_a_server_too_old_for_the_schema_refuses_to_work(
     postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "TRANSACTION_S", 120)  # it is open until another server has started
@@ -140,7 +140,7 @@ def test_who_is_too_old_is_told_and_does_nothing_more(
             inturn.open(url)
 
 
-def test_a_migration_that_takes_something_away_says_who_may_go_on() -> None:
+def test_every_breaking_migration_declares_readable_from() -> None:
     # without an index whoever is older is slower, no more; a primary key is replaced by a longer one
     drop = r"drop\b(?! index| constraint \w+_pkey,\s+add primary key)"
     breaking = re.compile(rf"^\s*({drop}|truncate|alter table .*\b({drop}|rename|type|set not null)\b)", re.I | re.M)

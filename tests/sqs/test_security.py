@@ -52,7 +52,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_bodies_attributes_and_tags_come_back_as_they_were(sqs: Endpoint, text: str) -> None:
+def test_bodies_attributes_and_tags_round_trip_unchanged(sqs: Endpoint, text: str) -> None:
     url = sqs.queue("plain")
     attributes = {
         "a": {"DataType": "String", "StringValue": text},
@@ -73,7 +73,7 @@ WORDS = ["'';drop/**/table--", "<x>&amp;]]>", "../../etc/passwd", "%0d%0a${x}{{7
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_groups_and_ids_come_back_as_they_were_and_match_nothing_else(sqs: Endpoint, word: str) -> None:
+def test_hostile_groups_and_ids_round_trip_and_match_only_themselves(sqs: Endpoint, word: str) -> None:
     url = sqs.queue("orders.fifo")
     for group in (word, "other"):
         for _ in range(2):
@@ -88,7 +88,7 @@ def test_groups_and_ids_come_back_as_they_were_and_match_nothing_else(sqs: Endpo
 @pytest.mark.parametrize(
     "name", [*TEXTS, *WORDS, "", ".", "..", "a/b", "a\\b", "a.b", "a\0b", "\u0661", "a\n", "x.fifo"]
 )
-def test_a_name_that_is_none_makes_and_finds_nothing(sqs: Endpoint, tmp_path: Path, name: str) -> None:
+def test_an_invalid_queue_name_neither_creates_nor_finds_a_queue(sqs: Endpoint, tmp_path: Path, name: str) -> None:
     sqs.queue("other")
     there = sorted(tmp_path.iterdir())
     make, find = sqs.client.create_queue, sqs.client.get_queue_url
@@ -149,7 +149,7 @@ def refused(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
     ],
 )
 @pytest.mark.thorough
-def test_who_does_not_know_the_secret_is_refused(guarded: Served, key: Key, code: str) -> None:
+def test_an_unknown_key_or_wrong_secret_is_refused(guarded: Served, key: Key, code: str) -> None:
     assert refused(client(guarded.url, key).list_queues)[0] == code
 
 
@@ -157,7 +157,9 @@ def test_who_does_not_know_the_secret_is_refused(guarded: Served, key: Key, code
     "head", [b"X-Amz-Target: AmazonSQS.SendMessage", b"X-Amz-Target: AmazonSQS.Fly", b"Accept: */*"]
 )
 @pytest.mark.parametrize("body", [b"{", b"Action=Fly", b"Action=SendMessage&A.1=x&A=y", b"%ff", b""])
-def test_nothing_is_read_of_who_has_not_signed(guarded: Served, head: bytes, body: bytes) -> None:
+def test_an_unsigned_request_is_refused_before_its_parameters_are_read(
+    guarded: Served, head: bytes, body: bytes
+) -> None:
     """Whoever has no key learns nothing of what the endpoint makes of parameters."""
     with Client(guarded.port) as raw:
         answer = raw.ask(post(body, head.decode()))
@@ -165,7 +167,7 @@ def test_nothing_is_read_of_who_has_not_signed(guarded: Served, head: bytes, bod
 
 
 @pytest.mark.parametrize("minutes", [-16, 16])
-def test_who_signed_at_another_time_is_refused(guarded: Served, minutes: int) -> None:
+def test_a_request_signed_at_another_time_is_refused(guarded: Served, minutes: int) -> None:
     sqs = client(guarded.url)
     then = datetime.now(UTC) + timedelta(minutes=minutes)
     with patch("botocore.auth.get_current_datetime", lambda: then):
@@ -174,7 +176,7 @@ def test_who_signed_at_another_time_is_refused(guarded: Served, minutes: int) ->
     assert text.startswith("Signature expired: " if minutes < 0 else "Signature not yet current: ")
 
 
-def test_what_is_changed_on_its_way_is_refused(guarded: Served) -> None:
+def test_a_request_changed_in_transit_is_refused(guarded: Served) -> None:
     sqs = client(guarded.url)
     url = f"{guarded.url}/000000000000/other"
 
@@ -186,7 +188,7 @@ def test_what_is_changed_on_its_way_is_refused(guarded: Served) -> None:
     assert sqs.send_message(QueueUrl=url, MessageBody="theirs")["MessageId"]
 
 
-def test_what_comes_twice_is_refused(guarded: Served) -> None:
+def test_a_replayed_request_is_refused(guarded: Served) -> None:
     kept: list[Any] = []
     sqs = client(guarded.url)
     sqs.meta.events.register("before-send.sqs.ListQueues", lambda request, **_: kept.append(request))
@@ -202,7 +204,7 @@ def test_what_comes_twice_is_refused(guarded: Served) -> None:
     assert json.loads(answer.body)["message"] == "Signature already used: sign each request anew."
 
 
-def test_a_presigned_url_is_for_one_use_and_for_what_it_says(guarded: Served) -> None:
+def test_a_presigned_url_works_once_and_only_unchanged(guarded: Served) -> None:
     url = f"{guarded.url}/?Action=GetQueueUrl&QueueName=orders-eu"
     target = signed(url, b"", {}, method="GET", key=ALL, at=time.time(), expires=60).target
 
@@ -255,7 +257,7 @@ def test_no_action_reaches_the_queue_of_another_key(guarded: Served) -> None:
     assert sqs.get_queue_url(QueueName="orders-eu")["QueueUrl"].endswith("/orders-eu")
 
 
-def test_a_queue_in_the_path_does_not_hide_that_in_the_parameters(guarded: Served) -> None:
+def test_permission_is_checked_for_the_queue_in_the_parameters(guarded: Served) -> None:
     """Permission is asked for the queue that the action takes."""
     url = f"{guarded.url}/000000000000/orders-eu"
     form = f"Action=PurgeQueue&QueueUrl={guarded.url}/000000000000/other".encode()
@@ -318,7 +320,7 @@ HASTE = "[limits]\nrequest_s = 2\nunread_s = 2\nidle_s = 2\nconnections = 20\n" 
 
 
 @pytest.mark.thorough
-def test_slow_clients_are_dropped_and_the_others_served(start: Callable[..., Process]) -> None:
+def test_slow_clients_are_disconnected_and_others_served(start: Callable[..., Process]) -> None:
     process = start(toml=HASTE)
     process.works()
     with ExitStack() as stack:
@@ -351,7 +353,7 @@ def status_of(port: int, target: str) -> int:
         return probe.ask(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()).status
 
 
-def test_connections_that_are_too_many_do_not_keep_others_from_being_served(start: Callable[..., Process]) -> None:
+def test_over_the_connection_limit_idle_ones_are_closed_and_new_requests_get_503(start: Callable[..., Process]) -> None:
     process = start(toml=HASTE.replace("idle_s = 2", "idle_s = 60"))
     process.works()  # and so has one connection
     with ExitStack() as stack:
@@ -398,7 +400,9 @@ def unfinished(port: int, key: Key | None) -> bytes:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("key", [None, Key("nobody", "x"), Key("all", "another")])
-def test_unfinished_requests_of_nobody_do_not_fill_the_memory(start: Callable[..., Process], key: Key | None) -> None:
+def test_unfinished_unauthenticated_requests_are_bounded_in_memory(
+    start: Callable[..., Process], key: Key | None
+) -> None:
     process = start(toml=GUARDED)
     process.works()
     before = psutil.Process(process.process.pid).memory_info().rss
@@ -418,7 +422,7 @@ def test_unfinished_requests_of_nobody_do_not_fill_the_memory(start: Callable[..
     assert 0 < sum(b"refused" in line or b"the oldest is dropped" in line for line in lines) <= 4
 
 
-def test_who_is_to_make_room_tries_again_and_succeeds(start: Callable[..., Process]) -> None:
+def test_an_sdk_retry_succeeds_after_a_503_under_load(start: Callable[..., Process]) -> None:
     """As the service's SDKs do: by themselves, after a 503."""
     process = start(toml=GUARDED)
     statuses: list[int] = []
@@ -462,7 +466,7 @@ class Raw(io.BytesIO):
 
 
 @pytest.mark.thorough
-def test_bodies_without_end_do_not_fill_the_memory(start: Callable[..., Process]) -> None:
+def test_endless_bodies_are_bounded_in_memory(start: Callable[..., Process]) -> None:
     process = start()
     process.works()
     before = psutil.Process(process.process.pid).memory_info().rss
@@ -491,7 +495,7 @@ INJECTED = "x\r\n2026-01-01T00:00:00.000+00:00 info    inturn.server: forged\x1b
 
 @pytest.mark.parametrize("arguments", [("--log-json",), ()])
 @pytest.mark.thorough
-def test_nothing_from_a_request_ends_a_log_line(start: Callable[..., Process], arguments: tuple[str, ...]) -> None:
+def test_request_data_cannot_inject_log_lines(start: Callable[..., Process], arguments: tuple[str, ...]) -> None:
     process = start(*arguments, toml='[[keys]]\nid = "all"\nsecret = "s1"\n')
     escaped = quote(INJECTED, safe="")
     forms = [

@@ -84,7 +84,7 @@ def got(url: str, headers: dict[str, str] | None = None, body: bytes | None = No
 FREE = ServerConfig(port=0)
 
 
-def test_pages_beside_the_api(tmp_path: Path) -> None:
+def test_health_page_answers_get_only_and_unknown_pages_get_404(tmp_path: Path) -> None:
     def use(url: str) -> list[int]:
         return [got(f"{url}/health?x=1")[0], got(f"{url}/health", body=b"")[0], got(f"{url}/other")[0]]
 
@@ -95,7 +95,7 @@ def test_pages_beside_the_api(tmp_path: Path) -> None:
 # --- in this process ---
 
 
-def test_without_keys_whoever_is_on_this_machine_may_do_everything(db: Database) -> None:
+def test_without_keys_any_local_client_is_allowed_every_action(db: Database) -> None:
     def use(url: str) -> str:
         sqs = client(url)
         queue = sqs.create_queue(QueueName="orders")["QueueUrl"]
@@ -110,7 +110,7 @@ def test_without_keys_whoever_is_on_this_machine_may_do_everything(db: Database)
 LIST = {"X-Amz-Target": "AmazonSQS.ListQueues", "Content-Type": "application/x-amz-json-1.0"}
 
 
-def test_without_keys_no_web_page_may_do_anything(db: Database) -> None:
+def test_without_keys_requests_from_web_pages_are_refused(db: Database) -> None:
     def use(url: str) -> None:
         assert got(url, LIST, b"{}")[0] == 200
         assert got(url, LIST | {"Host": "localhost:1"}, b"{}")[0] == 200
@@ -145,7 +145,7 @@ KEYS = (
 )
 
 
-def test_a_key_may_do_what_it_is_allowed(db: Database) -> None:
+def test_a_key_is_limited_to_its_queues_and_actions(db: Database) -> None:
     def use(url: str) -> None:
         everything = client(url)
         orders = everything.create_queue(QueueName="orders-eu")["QueueUrl"]
@@ -178,7 +178,7 @@ def test_a_key_may_do_what_it_is_allowed(db: Database) -> None:
     during(db, Config(server=FREE, keys=KEYS), use)
 
 
-def test_moving_needs_both_queues(db: Database) -> None:
+def test_a_move_task_requires_access_to_both_queues(db: Database) -> None:
     def use(url: str) -> None:
         everything, mover = client(url), client(url, "mover", "s3")
         arn = "arn:aws:sqs:us-east-1:000000000000:"
@@ -199,7 +199,7 @@ def test_moving_needs_both_queues(db: Database) -> None:
     during(db, Config(server=FREE, keys=KEYS), use)
 
 
-def test_health_and_metrics(db: Database) -> None:
+def test_health_ready_and_metrics_pages_describe_the_database(db: Database) -> None:
     db.queue("orders").send("x")
 
     def use(url: str) -> None:
@@ -217,7 +217,7 @@ def test_health_and_metrics(db: Database) -> None:
     during(db, Config(server=FREE), use)
 
 
-def test_a_store_that_is_gone(db: Database) -> None:
+def test_a_closed_database_gets_503_from_ready_metrics_and_api(db: Database) -> None:
     def use(url: str) -> None:
         db.close()
         assert got(f"{url}/health")[0] == 200, "the process lives"
@@ -235,7 +235,7 @@ def test_a_store_that_is_gone(db: Database) -> None:
     asyncio.run(main())
 
 
-def test_who_may_read_the_metrics(db: Database) -> None:
+def test_the_metrics_setting_limits_the_clients_of_the_metrics_page(db: Database) -> None:
     def metrics_status(metrics: Any, peer: str) -> int:
         answers: list[Response] = []
 
@@ -269,7 +269,7 @@ def test_who_may_read_the_metrics(db: Database) -> None:
         (ServerConfig(base_url="https://queues.example.org/sqs"), "https://queues.example.org/sqs"),
     ],
 )
-def test_what_queues_urls_begin_with(server: ServerConfig, url: str) -> None:
+def test_queue_urls_begin_with_the_configured_base_url(server: ServerConfig, url: str) -> None:
     assert EndpointNaming(Config(server=server)).base_url == url
 
 
@@ -284,7 +284,7 @@ ORDERS = QueueConfig(
 )
 
 
-def test_queues_are_made_once_whatever_their_order(db: Database) -> None:
+def test_configured_queues_are_created_once_in_any_order(db: Database) -> None:
     def use(url: str) -> None:
         sqs = client(url)
         queue = sqs.get_queue_url(QueueName="orders.fifo")["QueueUrl"]
@@ -312,7 +312,7 @@ def test_queues_are_made_once_whatever_their_order(db: Database) -> None:
         (QueueConfig(name="q", attributes={"Visibility": 1}), "Unknown Attribute Visibility"),
     ],
 )
-def test_queues_that_cannot_be_made_stop_the_start(db: Database, queue: QueueConfig, words: str) -> None:
+def test_an_invalid_configured_queue_stops_the_start(db: Database, queue: QueueConfig, words: str) -> None:
     during(db, Config(server=FREE, queues=(DEAD,)), lambda _url: None)
     with pytest.raises(InputError, match=words) as caught:
         during(db, Config(server=FREE, queues=(queue,)), lambda _url: None)
@@ -322,7 +322,7 @@ def test_queues_that_cannot_be_made_stop_the_start(db: Database, queue: QueueCon
 # --- TLS ---
 
 
-def test_tls(db: Database, tmp_path: Path) -> None:
+def test_the_endpoint_serves_tls(db: Database, tmp_path: Path) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("localhost")
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -343,7 +343,7 @@ def test_tls(db: Database, tmp_path: Path) -> None:
     during(db, Config(server=server, keys=KEYS), use)
 
 
-def test_certificates_that_are_none(db: Database, tmp_path: Path) -> None:
+def test_an_invalid_certificate_stops_the_start(db: Database, tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("nothing")
     for name, words in (("cert.pem", "cannot use certificate"), ("nowhere.pem", "No such file")):
         server = ServerConfig(port=0, tls_cert=str(tmp_path / name), tls_key=str(tmp_path / "cert.pem"))
@@ -351,7 +351,7 @@ def test_certificates_that_are_none(db: Database, tmp_path: Path) -> None:
             during(db, Config(server=server), lambda _url: None)
 
 
-def test_an_address_that_is_taken(db: Database) -> None:
+def test_an_address_in_use_or_invalid_stops_the_start(db: Database) -> None:
     def use(url: str) -> None:
         port = int(url.rpartition(":")[2])
         with pytest.raises(InputError) as caught:
@@ -381,7 +381,7 @@ def lines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.mark.parametrize("lines", [True], indirect=True)
-def test_logs_as_json(lines: Callable[[], list[str]], db: Database) -> None:
+def test_logs_are_json_lines_without_bodies_and_secrets(lines: Callable[[], list[str]], db: Database) -> None:
     def use(url: str) -> None:
         sqs = client(url)
         queue = sqs.create_queue(QueueName="q")["QueueUrl"]
@@ -405,7 +405,7 @@ def test_logs_as_json(lines: Callable[[], list[str]], db: Database) -> None:
 
 
 @pytest.mark.parametrize("lines", [True, False], indirect=True)
-def test_nothing_in_a_log_line_ends_it(lines: Callable[[], list[str]]) -> None:
+def test_control_characters_in_log_messages_are_escaped(lines: Callable[[], list[str]]) -> None:
     secret = "the value of a variable"  # noqa: S105
     logging.getLogger("inturn.server").warning("a\nb %s", "\x1b[31mc", extra={"peer": "d\ne\u2028f"})
     assert len(lines()) == 1
@@ -461,7 +461,7 @@ def start() -> Iterator[Callable[..., Process]]:
 
 
 @pytest.mark.thorough
-def test_a_process_of_its_own(start: Callable[..., Process]) -> None:
+def test_the_serve_command_keeps_messages_across_a_restart(start: Callable[..., Process]) -> None:
     Path("inturn.toml").write_text(
         '[server]\nport = 1\n[[keys]]\nid = "me"\nsecret_env = "MY_SECRET"\n[[queues]]\nname = "orders"\n'
     )
@@ -496,7 +496,7 @@ def wait_for_requests(url: str, count: int) -> None:
     until(have_come)
 
 
-def test_a_stop_answers_who_waits_for_messages(start: Callable[..., Process]) -> None:
+def test_a_stop_answers_waiting_receives(start: Callable[..., Process]) -> None:
     process = start("--db", "shop.db")
     sqs = client(process.url)
     queue = sqs.create_queue(QueueName="q")["QueueUrl"]
@@ -514,7 +514,7 @@ def test_a_stop_answers_who_waits_for_messages(start: Callable[..., Process]) ->
 
 
 @pytest.mark.thorough
-def test_a_stop_waits_for_a_request_that_has_begun_and_a_later_signal_ends_it(start: Callable[..., Process]) -> None:
+def test_a_stop_waits_for_started_requests_until_a_second_signal(start: Callable[..., Process]) -> None:
     Path("inturn.toml").write_text("[server]\ngrace_s = 600\n")
     process = start("--db", "shop.db", "--config", "inturn.toml")
     with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2]))) as slow:
@@ -534,7 +534,7 @@ def test_a_stop_waits_for_a_request_that_has_begun_and_a_later_signal_ends_it(st
         assert process.process.returncode == 128 + signal.SIGINT
 
 
-def test_messages_are_not_given_to_who_has_hung_up(start: Callable[..., Process]) -> None:
+def test_messages_are_not_delivered_to_a_disconnected_client(start: Callable[..., Process]) -> None:
     process = start("--db", "shop.db")
     sqs = client(process.url)
     queue = sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
@@ -558,7 +558,7 @@ def wait_for_connections(url: str) -> None:
 
 
 @pytest.mark.thorough
-def test_metrics_tell_what_went_through(start: Callable[..., Process]) -> None:
+def test_metrics_count_sent_duplicate_received_and_deleted_messages(start: Callable[..., Process]) -> None:
     process = start("--db", "shop.db")
     sqs = client(process.url)
     queue = sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
@@ -584,7 +584,7 @@ def error_output(*arguments: str) -> str:
     return " ".join(result.stderr.split())
 
 
-def test_what_is_refused_at_the_start() -> None:
+def test_invalid_options_and_settings_stop_the_start() -> None:
     assert "Add [[keys]] with an id and a secret" in error_output("--db", "a.db", "--host", "0.0.0.0")  # noqa: S104
     assert "port is 70000; expected a port from 0 to 65535" in error_output("--db", "a.db", "--port", "70000")
     assert "--tls-cert is set and --tls-key is not; set both" in error_output("--db", "a.db", "--tls-cert", "c.pem")
@@ -598,7 +598,7 @@ def test_what_is_refused_at_the_start() -> None:
 
 
 @pytest.mark.parametrize("name", ["httptools", "prometheus_client"])
-def test_the_extra_is_named_if_it_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_extra_is_named_in_the_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [
         each
         for each in sys.modules

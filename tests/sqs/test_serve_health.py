@@ -52,7 +52,7 @@ def got(port: int, path: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.thorough
-def test_the_pages_are_those_of_the_endpoint(port: int) -> None:
+def test_the_health_address_serves_health_ready_and_metrics(port: int) -> None:
     assert got(port, "/health") == (200, b'{"status":"ok"}')
     status, body = got(port, "/ready")
     assert (status, json.loads(body)) == (200, {"status": "ok", "queues": 1, "messages": 0})
@@ -64,7 +64,7 @@ def test_the_pages_are_those_of_the_endpoint(port: int) -> None:
 
 
 @pytest.mark.thorough
-def test_a_store_that_cannot_be_written_is_not_ready(port: int) -> None:
+def test_a_missing_database_file_makes_ready_503(port: int) -> None:
     Path("shop.db").rename("away.db")
     until(lambda: got(port, "/ready")[0] == 503)
     assert json.loads(got(port, "/ready")[1])["status"] == "unavailable"
@@ -72,7 +72,7 @@ def test_a_store_that_cannot_be_written_is_not_ready(port: int) -> None:
     assert got(port, "/metrics")[0] == 503
 
 
-def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_health_address_is_refused(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db"):
         pass
     done = CliRunner().invoke(app, ["serve", "--db", str(tmp_path / "shop.db"), "--port", "0", "--health", "here"])

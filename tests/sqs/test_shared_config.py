@@ -88,7 +88,7 @@ def code(call: Callable[..., Any], **params: Any) -> str:
 # --- keys and settings ---
 
 
-def test_a_key_of_one_server_is_known_to_the_others(databases: list[Database]) -> None:
+def test_a_saved_key_applies_at_every_server(databases: list[Database]) -> None:
     def use(_one: Endpoint, two: Endpoint) -> None:
         assert code(client(two).list_queues) == ""
         assert code(client(two, secret="s2").list_queues) == "SignatureDoesNotMatch"  # noqa: S106
@@ -103,7 +103,7 @@ def test_a_key_of_one_server_is_known_to_the_others(databases: list[Database]) -
     during(databases, [Config(server=PORT, keys=(SHOP,)), Config(server=PORT)], use)
 
 
-def test_a_key_that_is_none_is_told_and_the_others_stay(databases: list[Database]) -> None:
+def test_an_invalid_saved_key_is_logged_and_other_keys_still_work(databases: list[Database]) -> None:
     def keep(store: Any, _now_ms: int) -> None:
         store.servers.save_value("key/odd", '{"secret": 7}')
 
@@ -121,7 +121,7 @@ def test_a_key_that_is_none_is_told_and_the_others_stay(databases: list[Database
         during(databases[:1], [Config(server=PORT)], lambda _: None)
 
 
-def test_the_first_key_ends_that_everybody_may_everything(databases: list[Database]) -> None:
+def test_the_first_saved_key_ends_open_access(databases: list[Database]) -> None:
     def use(one: Endpoint, _two: Endpoint) -> None:
         assert code(client(one, "any", "any").list_queues) == ""
         save_key(databases[1], SHOP)
@@ -131,7 +131,7 @@ def test_the_first_key_ends_that_everybody_may_everything(databases: list[Databa
     during(databases, [Config(server=PORT)] * 2, use)
 
 
-def test_with_keys_in_the_database_any_address_is_allowed(databases: list[Database]) -> None:
+def test_keys_in_the_database_permit_any_listen_address(databases: list[Database]) -> None:
     everywhere = Config(server=ServerConfig(host="0.0.0.0", port=0))  # noqa: S104
     with pytest.raises(InputError, match="no access keys"):
         during(databases[:1], [everywhere], lambda _: None)
@@ -139,7 +139,7 @@ def test_with_keys_in_the_database_any_address_is_allowed(databases: list[Databa
     during(databases[:1], [everywhere], lambda one: client(one).list_queues())
 
 
-def test_settings_that_clients_see_are_the_same_everywhere(
+def test_servers_share_region_and_account(
     databases: list[Database], tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = ServerConfig(port=0, region="eu-west-1", account="123456789012")
@@ -161,7 +161,7 @@ def test_settings_that_clients_see_are_the_same_everywhere(
     assert during(databases[:1], [Config(server=PORT)], again) == "arn:aws:sqs:us-east-1:123456789012:q"
 
 
-def test_servers_agree_on_queues_of_other_regions_and_accounts(databases: list[Database]) -> None:
+def test_servers_share_queues_of_other_regions_and_accounts(databases: list[Database]) -> None:
     theirs = AccessKey(id="theirs", secret="s2", account="111122223333")  # noqa: S106
 
     def use(one: Endpoint, two: Endpoint) -> None:
@@ -192,7 +192,7 @@ def messages(client: Any, queue: str, **more: Any) -> list[dict[str, Any]]:
     return list(client.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, **more).get("Messages", []))
 
 
-def test_a_receive_is_tried_again_at_another_server(databases: list[Database]) -> None:
+def test_a_receive_attempt_repeated_at_another_server_gets_the_same_handles(databases: list[Database]) -> None:
     def use(one: Endpoint, two: Endpoint) -> None:
         first, second = client(one), client(two)
         queue = first.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
@@ -210,7 +210,7 @@ def test_a_receive_is_tried_again_at_another_server(databases: list[Database]) -
     during(databases, [Config(server=PORT)] * 2, use)
 
 
-def test_a_request_is_accepted_by_one_server_only(databases: list[Database]) -> None:
+def test_a_request_replayed_at_another_server_is_refused(databases: list[Database]) -> None:
     strict = Config(server=ServerConfig(port=0, replays="refuse"), keys=(SHOP,))
 
     def use(one: Endpoint, two: Endpoint) -> list[tuple[int, bytes]]:
@@ -236,7 +236,7 @@ def test_a_request_is_accepted_by_one_server_only(databases: list[Database]) -> 
         assert b"Signature already used" in text
 
 
-def test_a_move_task_goes_on_at_another_server(databases: list[Database], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_task_resumes_at_another_server(databases: list[Database], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOVER_S", 0.5)
     monkeypatch.setattr(limits, "MOVES_AT_ONCE", 1)
 
@@ -277,7 +277,7 @@ def keys(db: Database) -> tuple[AccessKey, ...]:
 
 
 @pytest.mark.parametrize("saved", ['{"secret": "hunter2", "actions": ["Fly"]}', '{"secret": ""}', '{"secret": 5}'])
-def test_a_saved_key_that_is_not_valid_is_named_without_its_secret(saved: str) -> None:
+def test_an_invalid_saved_key_is_named_without_its_secret(saved: str) -> None:
     with pytest.raises(InputError, match="is not a valid access key; remove it with") as refused:
         keys_in({fact_name("shop"): saved})
     assert "hunter2" not in str(refused.value)
@@ -288,7 +288,9 @@ def ran(*words: str) -> str:
     return " ".join((done.stdout + done.stderr).split())
 
 
-def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_added_listed_and_removed_with_the_cli(
+    postgres_url: str, databases: list[Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "There are no keys" in ran("keys", "list", postgres_url)
     told = ran("keys", "add", postgres_url, "mailer", "--queues", "mails-*", "--actions", "Send*")
     (key,) = keys(databases[0])
@@ -320,13 +322,13 @@ def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch:
     assert "no key 'mailer'" in ran("keys", "remove", postgres_url, "mailer")
 
 
-def test_a_file_keeps_no_keys(tmp_path: Any) -> None:
+def test_the_keys_command_refuses_a_file_database(tmp_path: Any) -> None:
     inturn.open(tmp_path / "shop.db").close()
     assert "[[keys]] in the configuration" in ran("keys", "add", str(tmp_path / "shop.db"), "shop")
     assert "[[keys]] in the configuration" in ran("keys", "list", str(tmp_path / "shop.db"))
 
 
-def test_queues_by_their_address(postgres_url: str) -> None:
+def test_cli_commands_accept_postgresql_queue_addresses(postgres_url: str) -> None:
     at = f"{postgres_url}#orders"
     assert ran("queue", "create", at) == f"{shown(at)} was created."
     ran("send", at, "hello", "--group", "a")
@@ -335,7 +337,7 @@ def test_queues_by_their_address(postgres_url: str) -> None:
     assert "names no queue" in ran("send", postgres_url, "hello")
 
 
-def test_a_line_that_is_cut_without_a_word_is_known_soon_unless_the_address_says_otherwise(postgres_url: str) -> None:
+def test_tcp_user_timeout_is_set_unless_the_address_sets_it(postgres_url: str) -> None:
     for address, timeout in (
         (postgres_url, str(store_limits.DEAD_LINE_S * 1000)),
         (f"{postgres_url}&tcp_user_timeout=5", "5"),
@@ -344,12 +346,12 @@ def test_a_line_that_is_cut_without_a_word_is_known_soon_unless_the_address_says
             assert connection.info.get_parameters()["tcp_user_timeout"] == timeout
 
 
-def test_an_address_as_it_is_shown() -> None:
+def test_an_address_without_a_password_is_shown_unchanged() -> None:
     for address in ("shop.db", "postgresql://[::1]:5432/shop", "postgresql://db:5432,other:5433/shop?user=me"):
         assert shown(address) == address
 
 
-def test_no_password_is_told() -> None:
+def test_error_messages_contain_no_password() -> None:
     """Neither of one that is right as an address, nor of one that libpq takes apart wrongly."""
     for sign in ("", "%20", "%", "@", "/", ":", "#", "?", "&"):
         secret = f"xqj{sign}zwk"

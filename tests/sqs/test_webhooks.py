@@ -74,7 +74,7 @@ def order(number: int, name: str = "ord_7") -> bytes:
     return encoded({"type": "order.paid", "data": {"order": name, "revision": number, "word": "Łódź"}})
 
 
-def test_a_request_is_a_message_once_and_a_redelivery_is_accepted_too(db: Database) -> None:
+def test_a_webhook_is_stored_once_and_its_redelivery_accepted(db: Database) -> None:
     def use(url: str) -> list[str]:
         one, two, now = order(1), order(2), time.time()
         return [
@@ -97,7 +97,7 @@ def test_a_request_is_a_message_once_and_a_redelivery_is_accepted_too(db: Databa
     assert db.queue("orders").info().settings.dedup_window_s is None  # retries go on for days
 
 
-def test_stripe_and_github(db: Database) -> None:
+def test_stripe_and_github_webhooks_are_accepted_and_deduplicated(db: Database) -> None:
     event = encoded({"id": "evt_1", "object": "event", "data": {"object": {"id": "sub_7"}}})
     job = encoded({"action": "queued", "workflow_job": {"id": 29679449, "status": "queued"}})
 
@@ -115,7 +115,7 @@ def test_stripe_and_github(db: Database) -> None:
     assert message.attributes == {"x-github-event": "workflow_job"}  # which the body does not say
 
 
-def test_what_is_refused_is_no_message_and_the_status_says_why(file: Database) -> None:
+def test_a_refused_webhook_is_not_stored_and_its_status_says_why(file: Database) -> None:
     body, now = order(1), time.time()
     good = sender.standard("msg_1", body, now)
     long = b'"' + b"x" * 2**20 + b'"'
@@ -154,7 +154,7 @@ def test_what_is_refused_is_no_message_and_the_status_says_why(file: Database) -
     assert not list(SourceControl(file, "shop").rejected())
 
 
-def test_a_record_of_ten_megabytes_is_refused_and_stalls_nothing(file: Database) -> None:
+def test_a_webhook_over_the_size_limit_gets_413_and_the_next_is_accepted(file: Database) -> None:
     def use(url: str) -> None:
         with suppress(OSError):  # the answer may be lost, since the rest is not read
             assert post(f"{url}/webhooks/shop", b"x" * 10_000_000, {"Webhook-Id": "m"}).status == 413
@@ -164,7 +164,7 @@ def test_a_record_of_ten_megabytes_is_refused_and_stalls_nothing(file: Database)
     during(file, use)
 
 
-def test_a_genuine_request_that_cannot_be_mapped_is_kept_and_not_sent_again(db: Database) -> None:
+def test_a_signed_webhook_that_cannot_be_mapped_is_stored_as_rejected(db: Database) -> None:
     poison = [
         b"",
         b"no JSON",
@@ -191,14 +191,14 @@ def test_a_genuine_request_that_cannot_be_mapped_is_kept_and_not_sent_again(db: 
     assert not db.queue("orders").peek()
 
 
-def test_bytes_that_are_no_utf8_are_rejected(file: Database) -> None:
+def test_a_webhook_body_that_is_not_utf8_is_rejected(file: Database) -> None:
     body = b'"\xff\xfe"'
     assert (
         during(file, lambda url: post(f"{url}/webhooks/billing", body, sender.stripe(body))).verdict == "202 rejected"
     )
 
 
-def test_a_full_queue_and_a_queue_that_is_gone_ask_for_a_retry(file: Database) -> None:
+def test_a_full_or_deleted_queue_gets_503_with_retry_after(file: Database) -> None:
     orders = file.queue("orders", QueueSettings(dedup_window_s=None, max_depth=1))
 
     def use(url: str) -> None:
@@ -218,7 +218,7 @@ def test_a_full_queue_and_a_queue_that_is_gone_ask_for_a_retry(file: Database) -
     during(file, use)
 
 
-def test_a_queue_that_forgets_ids_before_the_last_retry_does_not_start(file: Database) -> None:
+def test_a_deduplication_window_shorter_than_the_webhook_retries_stops_the_start(file: Database) -> None:
     file.queue("orders")
     with pytest.raises(InputError, match="'orders' of webhook 'shop' remembers ids for 300 s"):
         during(file, lambda _url: None)
@@ -226,7 +226,7 @@ def test_a_queue_that_forgets_ids_before_the_last_retry_does_not_start(file: Dat
     during(file, lambda _url: None)
 
 
-def test_the_api_and_its_access_keys_are_beside(file: Database) -> None:
+def test_webhooks_and_the_api_are_served_together(file: Database) -> None:
     keys = (AccessKey(id="all", secret="s1"),)  # noqa: S106 - of a test
 
     def use(url: str) -> str:
@@ -242,7 +242,7 @@ def test_the_api_and_its_access_keys_are_beside(file: Database) -> None:
     assert json.loads(during(file, use, *HOOKS[:3], keys=keys)) == json.loads(order(1))
 
 
-def test_without_webhooks_their_paths_are_the_apis(file: Database) -> None:
+def test_without_webhooks_their_paths_belong_to_the_api(file: Database) -> None:
     async def main() -> int:
         async with Endpoint(file, Config(server=FREE)) as endpoint:
             told = await asyncio.to_thread(post, f"{endpoint.url}/webhooks/shop", b"Action=ListQueues", {})
@@ -270,7 +270,7 @@ def loaded(folder: Path, text: str, environ: dict[str, str] | None = None) -> We
     return load(folder / "inturn.toml", environ or {}).webhooks[0]
 
 
-def test_secrets_come_from_the_file_the_environment_or_a_file_of_their_own(tmp_path: Path) -> None:
+def test_webhook_secrets_come_from_the_config_the_environment_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "secrets").write_text("s-one\ns-two\n\n")
     for line in ('secrets = ["s-one", "s-two"]', 'secrets_env = "BILLING"', 'secrets_file = "secrets"'):
         found = loaded(tmp_path, TEXT % line, {"BILLING": "s-one\ns-two"})
@@ -310,7 +310,7 @@ def test_secrets_come_from_the_file_the_environment_or_a_file_of_their_own(tmp_p
         (2 * (TEXT % 'secrets = ["a"]'), "two [[webhooks]] have the name 'billing'; remove one"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_webhook_settings_are_reported_without_secrets(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(InputError) as caught:
         loaded(tmp_path, text)
@@ -318,7 +318,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, words: str) -> None:
     assert "xqjzwk" not in str(caught.value)
 
 
-def test_a_webhook_without_a_signature_is_for_this_machine_only() -> None:
+def test_an_unsigned_webhook_requires_a_loopback_address() -> None:
     keys = (AccessKey(id="all", secret="s1"),)  # noqa: S106 - of a test
     for host, webhooks in (("0.0.0.0", HOOKS[:3]), ("127.0.0.1", HOOKS)):  # noqa: S104
         check_exposure(Config(server=ServerConfig(host=host), keys=keys, webhooks=webhooks))

@@ -36,7 +36,7 @@ revision = "body.n"
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_lives_that_end_at_every_point(
+def test_a_killed_endpoint_stores_every_accepted_webhook_exactly_once(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, soak_seed: int, soak_times: int
 ) -> None:
     chance = random.Random(soak_seed)

@@ -25,7 +25,7 @@ XML = st.characters(
 @settings(max_examples=25)
 @given(data=st.data())
 @pytest.mark.thorough
-def test_a_request_is_read_as_it_was_made(protocol: str, action: str, data: st.DataObject) -> None:
+def test_a_request_made_by_botocore_is_parsed_unchanged(protocol: str, action: str, data: st.DataObject) -> None:
     params: dict[str, Any] = data.draw(trees(service("json").operation_model(action).input_shape, st.text(max_size=20)))
     if protocol == "query":
         params = {name: value for name, value in params.items() if value != {}}
@@ -41,7 +41,7 @@ def test_a_request_is_read_as_it_was_made(protocol: str, action: str, data: st.D
 @settings(max_examples=25)
 @given(data=st.data())
 @pytest.mark.thorough
-def test_an_answer_is_read_as_it_was_made(protocol: str, action: str, data: st.DataObject) -> None:
+def test_a_response_is_parsed_unchanged_by_botocore(protocol: str, action: str, data: st.DataObject) -> None:
     shape = service("json").operation_model(action).output_shape
     tree = {} if shape is None else data.draw(trees(shape, st.text(XML, max_size=20)))
     answer: Shape = msgspec.convert(tree, type=ACTIONS[action].answer)
@@ -55,7 +55,7 @@ def test_an_answer_is_read_as_it_was_made(protocol: str, action: str, data: st.D
 
 @BOTH
 @given(text=st.text(XML, max_size=20))
-def test_an_error_is_read_as_it_was_made(protocol: str, text: str) -> None:
+def test_an_error_is_parsed_unchanged_by_botocore(protocol: str, text: str) -> None:
     response = wire.refused(Protocol(protocol), errors.purge_queue_in_progress(text), ID)
     told = read(protocol, "PurgeQueue", response)
     assert told["Error"]["Code"] == "AWS.SimpleQueueService.PurgeQueueInProgress"
@@ -76,7 +76,5 @@ def test_an_error_is_read_as_it_was_made(protocol: str, text: str) -> None:
         ({b"x-amz-target": b"", b"content-type": b"text/plain"}, Protocol.JSON),
     ],
 )
-def test_a_request_tells_its_protocol_even_if_it_cannot_be_read(
-    headers: dict[bytes, bytes], protocol: Protocol
-) -> None:
+def test_the_protocol_of_a_malformed_request_is_detected(headers: dict[bytes, bytes], protocol: Protocol) -> None:
     assert wire.protocol_of(wire.json.Request("POST", b"/", headers, b"", "")) is protocol

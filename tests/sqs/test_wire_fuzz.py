@@ -56,7 +56,7 @@ def tried(request: Request) -> None:
 
 
 @given(NAMES, st.binary(max_size=200))
-def test_any_bytes_as_json(action: str, body: bytes) -> None:
+def test_arbitrary_bytes_as_json_give_a_call_or_an_sqs_error(action: str, body: bytes) -> None:
     tried(Request("POST", b"/", {b"x-amz-target": b"AmazonSQS." + action.encode()}, body, ""))
 
 
@@ -69,19 +69,19 @@ _TREES = st.recursive(
 
 
 @given(NAMES, st.dictionaries(st.sampled_from(WORDS), _TREES, max_size=6))
-def test_any_json(action: str, tree: object) -> None:
+def test_arbitrary_json_gives_a_call_or_an_sqs_error(action: str, tree: object) -> None:
     tried(Request("POST", b"/", {b"x-amz-target": b"AmazonSQS." + action.encode()}, json.dumps(tree).encode(), ""))
 
 
 @given(st.binary(max_size=60), st.binary(max_size=20), st.binary(max_size=60))
-def test_any_headers_and_target(target: bytes, name: bytes, body: bytes) -> None:
+def test_arbitrary_headers_and_targets_give_a_call_or_an_sqs_error(target: bytes, name: bytes, body: bytes) -> None:
     tried(Request("POST", target, {b"x-amz-target": name}, body, ""))
     tried(Request("GET", target, {b"content-type": name}, body, ""))
 
 
 @given(NAMES, st.binary(max_size=200))
 @example("PurgeQueue", b"%80")
-def test_any_bytes_as_a_form(action: str, body: bytes) -> None:
+def test_arbitrary_bytes_as_a_form_give_a_call_or_an_sqs_error(action: str, body: bytes) -> None:
     tried(Request("POST", b"/", {}, b"Action=" + action.encode() + b"&" + body, ""))
 
 
@@ -95,6 +95,6 @@ _FIELDS = st.lists(
 
 @given(NAMES, _FIELDS)
 @example("TagQueue", [(["Tag", "1", "Key"], "a"), (["Tag", "1"], "b")])
-def test_any_form(action: str, fields: list[tuple[list[str], str]]) -> None:
+def test_an_arbitrary_form_gives_a_call_or_an_sqs_error(action: str, fields: list[tuple[list[str], str]]) -> None:
     form = "&".join(f"{quote('.'.join(path))}={quote(value)}" for path, value in fields)
     tried(Request("POST", b"/0/q", {}, f"Action={action}&{form}".encode(), ""))

@@ -48,7 +48,7 @@ def request(action: str, body: bytes | str) -> Request:
         ),
     ],
 )
-def test_a_null_is_as_good_as_nothing(action: str, body: str, params: object) -> None:
+def test_a_json_null_counts_as_a_missing_field(action: str, body: str, params: object) -> None:
     assert plain(wire.parse(request(action, body)).params) == params
 
 
@@ -91,7 +91,7 @@ def test_a_null_is_as_good_as_nothing(action: str, body: str, params: object) ->
         ("CreateQueue", '{"tags":' + DEEP * '{"a":', "SerializationException", "not valid JSON"),
     ],
 )
-def test_what_cannot_be_read_is_told(action: str, body: bytes | str, code: str, says: str) -> None:
+def test_malformed_json_is_refused_with_the_reason(action: str, body: bytes | str, code: str, says: str) -> None:
     with pytest.raises(SqsError) as told:
         wire.parse(request(action, body))
     assert told.value.code == code
@@ -99,18 +99,18 @@ def test_what_cannot_be_read_is_told(action: str, body: bytes | str, code: str, 
     assert len(told.value.message) < 400
 
 
-def test_a_request_of_this_kind_without_a_target_is_told_how_to_have_one() -> None:
+def test_a_json_request_without_a_target_is_refused_with_a_hint() -> None:
     with pytest.raises(SqsError, match=r"X-Amz-Target: AmazonSQS\.SendMessage") as told:
         wire.parse(Request("POST", b"/", {b"content-type": b"application/x-amz-json-1.0"}, b"{}", ""))
     assert told.value.code == "MissingActionException"
 
 
-def test_another_services_target_is_refused() -> None:
+def test_a_target_of_another_service_is_refused() -> None:
     with pytest.raises(SqsError, match="DynamoDB"):
         wire.parse(Request("POST", b"/", {b"x-amz-target": b"DynamoDB_20120810.SendMessage"}, b"{}", ""))
 
 
-def test_an_answer_without_fields_is_an_empty_object() -> None:
+def test_a_response_without_fields_is_an_empty_json_object() -> None:
     call = ApiCall(Protocol.JSON, "PurgeQueue", SendMessage("q", "b"))
     response = wire.answered(call, Empty(), "r")
     assert (response.status, response.body, response.content_type) == (200, b"{}", "application/x-amz-json-1.0")
@@ -133,7 +133,7 @@ def test_an_answer_without_fields_is_an_empty_object() -> None:
         (errors.internal_failure(), "com.amazon.coral.service#InternalFailure", b"InternalFailure;Receiver"),
     ],
 )
-def test_an_error_carries_both_its_codes(error: SqsError, kind: str, query_error: bytes) -> None:
+def test_a_json_error_carries_its_type_and_query_code(error: SqsError, kind: str, query_error: bytes) -> None:
     response = wire.refused(Protocol.JSON, error, "r")
     assert response.status == error.status
     assert json.loads(response.body) == {"__type": kind, "message": error.message}

@@ -141,11 +141,11 @@ def refused(form: str, **how: Any) -> SqsError:
         ),
     ],
 )
-def test_members_are_read_in_every_form(form: str, held: object) -> None:
+def test_form_lists_are_parsed_in_every_spelling(form: str, held: object) -> None:
     assert read(form) == held
 
 
-def test_the_queue_may_be_named_by_the_path_alone() -> None:
+def test_the_queue_url_may_be_given_by_the_path_alone() -> None:
     assert plain(parsed("Action=PurgeQueue", target="/0/q").params) == {"QueueUrl": "/0/q"}
     assert plain(parsed("Action=PurgeQueue&QueueUrl=http://h/0/other", target="/0/q").params) == {
         "QueueUrl": "http://h/0/other"
@@ -154,7 +154,7 @@ def test_the_queue_may_be_named_by_the_path_alone() -> None:
     assert refused("Action=PurgeQueue").message == "The request must contain the parameter QueueUrl."
 
 
-def test_a_form_may_come_in_the_query_string() -> None:
+def test_a_form_in_the_query_string_is_parsed() -> None:
     call = parsed("", method="GET", target="/0/q?Action=SendMessage&MessageBody=a%0Ab&Version=2012-11-05")
     assert call == ApiCall(Protocol.QUERY, "SendMessage", call.params)
     assert plain(call.params) == {"QueueUrl": "/0/q", "MessageBody": "a\nb"}
@@ -166,7 +166,7 @@ def test_a_form_may_come_in_the_query_string() -> None:
 
 
 @pytest.mark.parametrize("action", ["CreateQueue", "ListQueues"])
-def test_a_queues_own_url_does_not_make_or_list_queues(action: str) -> None:
+def test_creating_or_listing_queues_at_a_queue_url_is_refused(action: str) -> None:
     form = f"Action={action}&QueueName=q"
     for target in ("/000000000000/q", "/behind/a/proxy/000000000000/q.fifo"):
         error = refused(form, target=target)
@@ -175,7 +175,7 @@ def test_a_queues_own_url_does_not_make_or_list_queues(action: str) -> None:
     assert parsed(form).action == parsed(form, target="/behind/a/proxy/").action == action
 
 
-def test_what_is_no_call_is_told_so_and_no_more() -> None:
+def test_a_get_without_an_action_gets_404_in_xml() -> None:
     response = wire.refused(Protocol.QUERY, refused("", method="GET", target="/000000000000/q"), "r")
     assert (response.status, response.body) == (404, b"<UnknownOperationException/>")
     assert response.headers == ((b"x-amzn-RequestId", b"r"),)
@@ -183,7 +183,7 @@ def test_what_is_no_call_is_told_so_and_no_more() -> None:
 
 @pytest.mark.parametrize("accept", ["application/json", "application/x-amz-json-1.0", "text/plain, application/json"])
 @pytest.mark.parametrize("target", ["/", "/000000000000/q", "/?Version=2012-11-05"])
-def test_what_is_no_call_is_told_so_as_the_json_protocol_does_if_that_is_accepted(accept: str, target: str) -> None:
+def test_a_get_without_an_action_gets_404_in_json_if_accepted(accept: str, target: str) -> None:
     request = Request("GET", target.encode(), {b"accept": accept.encode()}, b"", "")
     with pytest.raises(SqsError) as caught:
         wire.parse(request)
@@ -200,7 +200,7 @@ def test_what_is_no_call_is_told_so_as_the_json_protocol_does_if_that_is_accepte
     ("form", "body"),
     [("a+b%2Bc%20", "a b+c "), ("%D0%B6", "ж"), ("ж", "ж"), ("%zz%4", "%zz%4"), ("a=b", "a=b"), ("%00%0D", "\0\r")],
 )
-def test_escapes(form: str, body: str) -> None:
+def test_percent_escapes_in_forms_are_decoded(form: str, body: str) -> None:
     params = plain(parsed(f"Action=SendMessage&QueueUrl=q&MessageBody={form}").params)
     assert params["MessageBody"] == body
 
@@ -258,23 +258,23 @@ def test_escapes(form: str, body: str) -> None:
         ("Action=PurgeQueue" + "".join(f"&x{n}=1" for n in range(limits.FORM_FIELDS)), "MalformedQueryString", "2000"),
     ],
 )
-def test_what_cannot_be_read_is_told(form: str, code: str, says: str) -> None:
+def test_malformed_forms_are_refused_with_the_reason(form: str, code: str, says: str) -> None:
     error = refused(form)
     assert error.query_code == code
     assert says in error.message
     assert len(error.message) < 400
 
 
-def test_what_the_action_does_not_know_is_passed_over() -> None:
+def test_unknown_form_parameters_are_ignored() -> None:
     form = "Action=PurgeQueue&QueueUrl=q&Attribute.1.Name=a&x&=&A..B=1&Version=2012-11-05&X-Amz-Signature=0"
     assert plain(parsed(form).params) == {"QueueUrl": "q"}
 
 
-def test_the_same_said_twice_is_said_once() -> None:
+def test_a_parameter_repeated_with_the_same_value_is_accepted() -> None:
     assert plain(parsed("Action=PurgeQueue&QueueUrl=q", target="/?Action=PurgeQueue").params) == {"QueueUrl": "q"}
 
 
-def test_an_answer_is_the_document_that_the_service_sends() -> None:
+def test_an_xml_response_equals_the_services_document() -> None:
     value = MessageAttributeValue("Binary", binary_value=b"\0\1")
     message = ApiMessage("m", "h", "d", '<a b="c">&\r\n\0\ud800</a>', {"SenderId": "s"}, None, {"k": value})
     call = ApiCall(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer())
@@ -295,7 +295,7 @@ def test_an_answer_is_the_document_that_the_service_sends() -> None:
     assert ET.fromstring(response.body) is not None  # noqa: S314 - our own
 
 
-def test_an_error_is_the_document_that_the_service_sends() -> None:
+def test_an_xml_error_equals_the_services_document() -> None:
     response = wire.refused(Protocol.QUERY, errors.queue_does_not_exist(), "r")
     assert response.status == 400
     assert response.body.decode() == (
@@ -306,7 +306,7 @@ def test_an_error_is_the_document_that_the_service_sends() -> None:
     )
 
 
-def test_an_element_without_content_closes_itself() -> None:
+def test_empty_xml_elements_are_self_closing() -> None:
     call = ApiCall(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer())
     assert b"<ReceiveMessageResult/><ResponseMetadata>" in wire.answered(call, ReceiveMessageAnswer(), "r").body
     message = ApiMessage("m", "h", "d", "", {"": ""})
@@ -329,7 +329,7 @@ def test_an_element_without_content_closes_itself() -> None:
         ("text/html", Protocol.QUERY),
     ],
 )
-def test_a_form_is_answered_in_json_if_that_is_accepted(accept: str, protocol: Protocol) -> None:
+def test_a_form_is_answered_in_json_if_accepted(accept: str, protocol: Protocol) -> None:
     request = Request("POST", b"/", {b"accept": accept.encode()}, b"Action=ListQueues", "")
     assert wire.protocol_of(request) is wire.parse(request).protocol is protocol
     speaks_json = request._replace(headers={**request.headers, b"x-amz-target": b"AmazonSQS.ListQueues"}, body=b"{}")
@@ -344,7 +344,7 @@ def in_json(action: str, answer: Any) -> Any:
     return told
 
 
-def test_answers_in_json_have_the_structure_of_those_in_xml() -> None:
+def test_json_responses_to_forms_have_the_structure_of_the_xml_ones() -> None:
     value = MessageAttributeValue("Binary", binary_value=b"\0\1")
     message = ApiMessage("m", "h", "d", "<a>", {"SenderId": "s"}, None, {"k": value})
     attribute = {"DataType": "Binary", "StringValue": None, "BinaryValue": "AAE="}
@@ -375,7 +375,7 @@ def test_answers_in_json_have_the_structure_of_those_in_xml() -> None:
     }
 
 
-def test_an_error_in_json() -> None:
+def test_an_error_to_a_form_in_json() -> None:
     response = wire.refused(Protocol.QUERY_JSON, errors.queue_does_not_exist(), "r")
     assert (response.status, response.content_type) == (400, "application/json")
     assert json.loads(response.body) == {
@@ -391,7 +391,7 @@ def test_an_error_in_json() -> None:
 
 
 @pytest.mark.parametrize("action", sorted(ACTIONS))
-def test_every_answer_has_a_form_in_json(action: str) -> None:
+def test_every_response_to_a_form_encodes_as_json(action: str) -> None:
     kind = ACTIONS[action].answer
     info: Any = msgspec.inspect.type_info(kind)
     required = {field.encode_name: _some(field.type) for field in info.fields if field.required}

@@ -21,7 +21,7 @@ def test_each_house_rule_holds() -> None:
     assert all(names <= figures[what] for what, names in ALLOWED.items()), "an exception that nothing needs any more"
 
 
-def test_each_figure_sees_what_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_house_rule_check_finds_its_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = "def long():\n" + "    x = 1\n" * 61
     (tmp_path / "one.py").write_text(f'class Twice:\n    """What it is."""\n{long}' + "\n" * 400)
     (tmp_path / "two.py").write_text('"""Two."""\nclass Twice: ...\n')

@@ -55,11 +55,11 @@ def unlimited(source: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
-def test_nothing_waits_without_a_limit(path: Path) -> None:
+def test_no_test_waits_without_a_timeout(path: Path) -> None:
     assert [f"{path.relative_to(TESTS)}:{line}" for line in unlimited(path.read_text())] == []
 
 
-def test_what_is_found() -> None:
+def test_unlimited_finds_waits_without_a_timeout() -> None:
     found = """
 import subprocess, threading, urllib.request
 subprocess.run(["x"])

@@ -79,11 +79,11 @@ def check(files: Iterable[Path], least: int, read: Callable[[str], Iterator[tupl
     assert not found, "\n".join(found)
 
 
-def test_no_text_of_the_package_has_a_phrase_of_the_list() -> None:
+def test_no_string_of_the_package_contains_a_forbidden_phrase() -> None:
     check((ROOT / "src" / "inturn").rglob("*.py"), 300, texts_of)
 
 
-def test_no_document_has_a_phrase_of_the_list() -> None:
+def test_no_document_contains_a_forbidden_phrase() -> None:
     check([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"], 30, prose_of)
 
 
@@ -98,15 +98,15 @@ def test_no_document_has_a_phrase_of_the_list() -> None:
         "the console was told so",
     ],
 )
-def test_a_phrase_of_the_list_is_found(text: str) -> None:
+def test_found_in_reports_a_forbidden_phrase(text: str) -> None:
     assert list(found_in(iter([(1, text)])))
 
 
 @pytest.mark.parametrize("text", ["there is no queue 'x'", "the group is no longer parked", "it is no later than now"])
-def test_a_plain_phrase_is_not_found(text: str) -> None:
+def test_found_in_does_not_report_a_plain_phrase(text: str) -> None:
     assert not list(found_in(iter([(1, text)])))
 
 
-def test_the_parts_of_an_f_string_are_one_text_and_docstrings_are_left_out() -> None:
+def test_texts_of_joins_f_string_parts_and_skips_docstrings() -> None:
     source = '"""Somebody."""\nx = f"a {x} b"\n\n\ndef f():\n    """Somebody."""\n    return "c"\n'
     assert sorted(text for _, text in texts_of(source)) == ["a … b", "c"]

@@ -29,7 +29,7 @@ def payloads() -> Iterator[None]:
     telemetry.log_payloads(False)
 
 
-def test_a_record_has_a_sentence_and_fields(events: EventLogger, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_record_has_a_message_and_fields(events: EventLogger, caplog: pytest.LogCaptureFixture) -> None:
     events.warning("park", "ledger", "group %(group)r is parked", payload="secret", group="a\n", pipeline="ledger")
     (record,) = caplog.records
     assert (record.name, record.levelname, record.getMessage()) == (
@@ -42,15 +42,13 @@ def test_a_record_has_a_sentence_and_fields(events: EventLogger, caplog: pytest.
     assert json.loads(JsonLines().format(record))["group"] == "a\n"
 
 
-def test_a_payload_is_logged_only_when_asked_for(
-    payloads: None, events: EventLogger, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_payload_is_logged_if_enabled(payloads: None, events: EventLogger, caplog: pytest.LogCaptureFixture) -> None:
     events.info("reject", "ledger", "a message is rejected", payload='{"amount": 5}')
     assert caplog.messages == ['a message is rejected: {"amount": 5}']
     assert caplog.records[0].payload == '{"amount": 5}'  # type: ignore[attr-defined]
 
 
-def test_the_rate_is_limited_for_each_event_of_each_pipeline(
+def test_the_log_rate_is_limited_per_event_and_pipeline(
     events: EventLogger, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(limits.LOG_EVENTS + 7):
@@ -66,7 +64,9 @@ def test_the_rate_is_limited_for_each_event_of_each_pipeline(
     assert caplog.records[0].not_shown == 7  # type: ignore[attr-defined]
 
 
-def test_an_event_that_nobody_wants_uses_up_no_rate(events: EventLogger, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_below_the_log_level_does_not_count_towards_the_rate(
+    events: EventLogger, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, "inturn")
     for _ in range(limits.LOG_EVENTS + 1):
         events.info("retry", "ledger", "again")
@@ -75,7 +75,7 @@ def test_an_event_that_nobody_wants_uses_up_no_rate(events: EventLogger, caplog:
     assert caplog.messages == ["again"]
 
 
-def test_the_names_that_are_counted_are_bounded(
+def test_the_number_of_rate_limit_windows_is_bounded(
     events: EventLogger, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limits, "LOG_NAMES", 3)
@@ -88,7 +88,7 @@ def test_the_names_that_are_counted_are_bounded(
     assert len(events._windows) == 1, "ended windows make room"
 
 
-def test_a_line_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_line_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise ValueError(f"y{FORGED}")
 
@@ -106,9 +106,7 @@ def test_a_line_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:
     assert json.loads(document)["peer"] == f"z{FORGED} b=1"
 
 
-def test_text_shows_the_fields_that_the_sentence_does_not_state(
-    events: EventLogger, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_text_logs_show_only_fields_not_in_the_message(events: EventLogger, caplog: pytest.LogCaptureFixture) -> None:
     events.info("retry", "ledger", "group %(group)r is tried again", group="a", pause_s=0.5, error="", note='a "b"')
     logging.getLogger("inturn.test").warning("port %d", 5, extra={"port": 5})
     event, plain = [TextLines().format(each).partition(": ")[2] for each in caplog.records]
@@ -119,7 +117,7 @@ def test_text_shows_the_fields_that_the_sentence_does_not_state(
     ]
 
 
-def test_a_traceback_is_in_both_forms(caplog: pytest.LogCaptureFixture) -> None:
+def test_text_and_json_logs_include_the_traceback(caplog: pytest.LogCaptureFixture) -> None:
     try:
         int("no")
     except ValueError:
@@ -129,6 +127,6 @@ def test_a_traceback_is_in_both_forms(caplog: pytest.LogCaptureFixture) -> None:
     assert json.loads(JsonLines().format(record))["exception"].startswith("Traceback")
 
 
-def test_the_library_prints_nothing_by_itself() -> None:
+def test_the_library_logger_has_only_a_null_handler() -> None:
     handlers = logging.getLogger("inturn").handlers
     assert [type(each) for each in handlers] == [logging.NullHandler]

@@ -54,7 +54,7 @@ def running(db: Database, log: Log) -> Iterator[Ingest]:
 
 
 @pytest.mark.usefixtures("running")
-def test_each_partition_shows_what_it_is_and_what_it_has(db: Database) -> None:
+def test_source_metrics_show_status_and_counts_per_partition(db: Database) -> None:
     found = telemetry.prometheus(db, registry=CollectorRegistry())
     statuses = samples(found, "inturn_source_partitions")
     assert {status for status, value in statuses.items() if value} == {
@@ -70,7 +70,7 @@ def test_each_partition_shows_what_it_is_and_what_it_has(db: Database) -> None:
     assert max(idle.values()) < 600
 
 
-def test_a_partition_that_was_never_read_has_no_times(db: Database) -> None:
+def test_an_unread_partition_has_no_time_metrics(db: Database) -> None:
     db.queue("payments")
     host = ingest(db, Log(new=[]))
     host.run(until="caught up")
@@ -79,7 +79,7 @@ def test_a_partition_that_was_never_read_has_no_times(db: Database) -> None:
     assert samples(found, "inturn_source_records_total")["new", "received"] == 0
 
 
-def test_a_file_that_is_read_to_its_end_is_finished(db: Database, tmp_path: Path) -> None:
+def test_a_file_read_to_its_end_counts_as_finished(db: Database, tmp_path: Path) -> None:
     (tmp_path / "1.jsonl").write_bytes(b'{"n": 1}')
     mapping = MessageMapping(group="partition")
     Ingest(FolderSource(tmp_path), db.queue("payments"), mapping, name="bank").run(until="caught up")
@@ -88,7 +88,7 @@ def test_a_file_that_is_read_to_its_end_is_finished(db: Database, tmp_path: Path
     assert (one.lag, one.age_s) == (0, 0)
 
 
-def test_many_partitions_are_one_series(db: Database) -> None:
+def test_many_partitions_are_summed_into_one_series(db: Database) -> None:
     few: dict[str, list[bytes | None]] = {f"{number:03}": [RECORD] for number in range(limits.FIGURES_PARTITIONS)}
     log = Log(**few)
     ingest(db, log).run(until="caught up")
@@ -105,7 +105,7 @@ def test_many_partitions_are_one_series(db: Database) -> None:
 
 
 @pytest.mark.usefixtures("running")
-def test_opentelemetry_has_the_same(db: Database) -> None:
+def test_opentelemetry_has_the_same_source_metrics(db: Database) -> None:
     reader = InMemoryMetricReader()
     telemetry.instrument(db, meter_provider=MeterProvider([reader]))
     try:
@@ -130,7 +130,7 @@ def test_opentelemetry_has_the_same(db: Database) -> None:
     assert {"inturn.source.age", "inturn.source.idle", "inturn.source.moved_messages"} <= found.keys()
 
 
-def test_rejected_records_that_the_bound_dropped_are_counted(db: Database) -> None:
+def test_rejected_records_dropped_over_the_limit_are_counted(db: Database) -> None:
     log = Log(p=[b"{}"] * 5 + [RECORD], q=[b"{}"] * 2)
     Ingest(Scripted(log), db.queue("payments"), MAPPING, name="bank", max_rejected=2).run(until="caught up")
     found = telemetry.prometheus(db, registry=CollectorRegistry())

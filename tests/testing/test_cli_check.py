@@ -76,7 +76,7 @@ def document(name: str, *arguments: Any, **more: Any) -> Any:
     return json.loads(ran.stdout)
 
 
-def test_a_table_that_a_person_understands(here: Path) -> None:
+def test_check_prints_a_table_of_engines_and_the_unreadable_lines(here: Path) -> None:
     ran = check("ledger")
     assert ran.exit_code == 0, ran.stderr
     table, *said = ran.stdout.replace("\nUnreadable", "\f").replace("\nAll engines", "\f").split("\f")
@@ -91,7 +91,7 @@ def test_a_table_that_a_person_understands(here: Path) -> None:
     assert said[1].strip() == ("agree: 2 groups, 2 messages applied, 2 outputs. The handler is deterministic.")
 
 
-def test_the_same_as_json(here: Path) -> None:
+def test_check_prints_the_result_as_json(here: Path) -> None:
     told = document("ledger", "--seed", 3)
     assert (told["agree"], told["seed"], told["notes"], told["differences"]) == (True, 3, [], [])
     assert told["engines"]["worker"].pop("seconds") >= 0
@@ -112,7 +112,7 @@ def test_the_same_as_json(here: Path) -> None:
     ]
 
 
-def test_a_difference_is_named_in_words(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_names_a_difference_and_exits_with_1(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = group_task.OutputRecord
     monkeypatch.setattr(group_task, "OutputRecord", lambda *row: made(*row)._replace(effect_id="e"))
     ran = check("ledger")
@@ -127,7 +127,7 @@ def test_a_difference_is_named_in_words(here: Path, monkeypatch: pytest.MonkeyPa
     ]
 
 
-def test_a_handler_that_is_not_deterministic_is_named(here: Path) -> None:
+def test_check_names_a_nondeterministic_handler_and_exits_with_1(here: Path) -> None:
     ran = check("counting")
     assert ran.exit_code == 1
     assert ran.stdout.startswith("The handler of pipeline 'c' is not deterministic: after the message {'account'")
@@ -136,7 +136,7 @@ def test_a_handler_that_is_not_deterministic_is_named(here: Path) -> None:
     assert "one run returned the state {} and the outputs [0], and another" in told["not_deterministic"]
 
 
-def test_a_folder_of_files_some_packed(here: Path) -> None:
+def test_check_reads_a_folder_with_plain_and_gzip_files(here: Path) -> None:
     folder = here / "events"
     folder.mkdir()
     (folder / "b.jsonl").write_text(LINES[0] + "\n")
@@ -148,13 +148,13 @@ def test_a_folder_of_files_some_packed(here: Path) -> None:
     assert document("plain", "--limit", 2, source="events")["engines"]["worker"]["received"] == 2
 
 
-def test_the_column_of_arrival_orders_though_the_type_has_it_not(here: Path) -> None:
+def test_check_sorts_by_the_arrival_column_even_if_the_message_type_lacks_it(here: Path) -> None:
     """In the order of the file, revision 1 would be stale both times."""
     assert document("came")["engines"]["replay"]["applied"] == 2
 
 
 @pytest.mark.thorough
-def test_a_bad_delivery_first(here: Path) -> None:
+def test_check_disorder_adds_duplicates_and_reorders_messages(here: Path) -> None:
     many = [json.dumps({"account": "a", "revision": n, "amount": n, "n": n}) for n in range(1, 200)]
     (here / "many.jsonl").write_text("\n".join(many))
     clean, bad = (document("came", *more, source="many.jsonl")["engines"]["worker"] for more in ([], ["--disorder"]))
@@ -162,7 +162,7 @@ def test_a_bad_delivery_first(here: Path) -> None:
     assert bad["received"] > 199 > bad["applied"]
 
 
-def test_a_pipeline_that_rejects_the_messages_fails_with_the_commonest_reasons(here: Path) -> None:
+def test_check_fails_above_max_rejected_with_the_most_common_reasons(here: Path) -> None:
     rows = [{"account": "a", "revision": str(n) if n > 2 else n, "amount": n} for n in range(1, 11)]
     rows.append({"account": "a", "revision": None, "amount": 1})
     (here / "texts.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -176,7 +176,7 @@ def test_a_pipeline_that_rejects_the_messages_fails_with_the_commonest_reasons(h
     assert document("plain", "--max-rejected", "1", source="texts.jsonl")["rejections"]["messages"] == 9
 
 
-def test_a_reason_is_counted_once_whichever_file_has_it(here: Path) -> None:
+def test_check_groups_rejection_reasons_across_files(here: Path) -> None:
     (here / "many").mkdir()
     for name in ("may", "june", "july"):
         (here / "many" / f"{name}.jsonl").write_text('{"account": "a", "revision": 1.5, "amount": 1}\n7\n')
@@ -203,7 +203,7 @@ NOT_DONE = {
 
 
 @pytest.mark.parametrize("case", NOT_DONE)
-def test_what_cannot_be_done_is_told_in_words(here: Path, case: str) -> None:
+def test_check_reports_invalid_arguments_without_a_traceback(here: Path, case: str) -> None:
     given, code, words = NOT_DONE[case]
     ran = check(*given)
     assert (ran.exit_code, ran.stdout) == (code, "")
@@ -211,7 +211,7 @@ def test_what_cannot_be_done_is_told_in_words(here: Path, case: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_nothing_of_spark_is_needed_for_lines_and_a_worker(here: Path) -> None:
+def test_check_with_the_worker_engine_does_not_import_spark(here: Path) -> None:
     """In a process of its own, in which Spark cannot be imported."""
     import subprocess
 

@@ -54,7 +54,7 @@ def told(**other: Any) -> list[str]:
     return [str(each) for each in differences("replay", WHOLE, "batch", replace(WHOLE, **other))]
 
 
-def test_the_same_is_no_difference() -> None:
+def test_equal_results_have_no_differences() -> None:
     assert told() == []
     stale = Counts(received=9, applied=3, duplicate=1, stale=1, held=1, rejected={"conflict": 2, "late": 1})
     assert told(counts=stale) == []
@@ -88,11 +88,11 @@ def test_the_same_is_no_difference() -> None:
         ),
     ],
 )
-def test_every_difference_is_told(other: dict[str, Any], words: str) -> None:
+def test_each_kind_of_difference_is_reported(other: dict[str, Any], words: str) -> None:
     assert told(**other) == [words]
 
 
-def test_books_that_do_not_balance_are_told() -> None:
+def test_inconsistent_counts_of_an_engine_are_reported() -> None:
     lost = Counts(received=8, applied=3, duplicate=2, held=1, rejected={"conflict": 2})
     assert told(counts=lost) == [
         "batch: 8 of 9 messages were counted as received",
@@ -107,7 +107,7 @@ def test_books_that_do_not_balance_are_told() -> None:
     ]
 
 
-def test_a_conflict_that_lies_far_back_may_be_stale() -> None:
+def test_a_conflict_beyond_the_remembered_revisions_may_be_counted_as_stale() -> None:
     """Where the history is cut decides what is remembered; but not more than lie so far back, and nothing else."""
     counts = replace(WHOLE.counts, stale=1, rejected={"conflict": 1, "late": 1})
     other = replace(WHOLE, rejected={"a": {"conflict": 1, "late": 1}}, counts=counts)
@@ -115,7 +115,7 @@ def test_a_conflict_that_lies_far_back_may_be_stale() -> None:
     assert list(differences("replay", replace(WHOLE, forgotten={"a": 1}), "batch", other)) == []
 
 
-def test_how_far_back_that_is_the_limit_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_revisions_limits_the_tolerance_for_stale_conflicts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REMEMBERED_REVISIONS", 4)
     clean = [{"account": "a", "revision": n, "amount": n} for n in range(1, 21)]
     found = compare(pipeline(), [*clean, clean[1] | {"amount": 9}, clean[18] | {"amount": 9}], engines=["worker"])
@@ -123,7 +123,7 @@ def test_how_far_back_that_is_the_limit_says(monkeypatch: pytest.MonkeyPatch) ->
     assert found.differences == []
 
 
-def test_an_engine_with_other_effect_ids_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_effect_ids_of_an_engine_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     made = group_task.OutputRecord
     monkeypatch.setattr(group_task, "OutputRecord", lambda *row: made(*row)._replace(effect_id=f"other {row[-2]}"))
     with pytest.raises(
@@ -132,14 +132,14 @@ def test_an_engine_with_other_effect_ids_is_found(monkeypatch: pytest.MonkeyPatc
         same(pipeline(), BAD)
 
 
-def test_an_engine_that_forgets_a_state_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_lost_by_an_engine_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = codec.WorkerStateCodec.encode
     monkeypatch.setattr(codec.WorkerStateCodec, "encode", lambda self, state: encode(self, {**state, "balance": 0}))
     with pytest.raises(Different, match=r"group 'a' has different states: replay has .*, worker has {'balance': 0}"):
         same(pipeline(), BAD)
 
 
-def test_an_engine_that_ends_with_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_error_is_reported_as_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> EngineResult:
         msg = "the disk is full"
         raise StoreError(msg)
@@ -187,7 +187,7 @@ HANDLERS: dict[str, Callable[[Row, Row], Any]] = {
 
 
 @pytest.mark.parametrize("kind", HANDLERS)
-def test_a_handler_that_is_not_deterministic_is_named(kind: str) -> None:
+def test_a_nondeterministic_handler_is_reported_with_the_message(kind: str) -> None:
     words = (
         r"the handler of pipeline 'p' is not deterministic: after the message {.*'revision': .*} of group '[abc]' one "
     )
@@ -195,7 +195,7 @@ def test_a_handler_that_is_not_deterministic_is_named(kind: str) -> None:
         same(pipeline(handler=HANDLERS[kind]), BAD)
 
 
-def test_a_handler_that_changes_the_message_is_named() -> None:
+def test_a_handler_that_changes_the_message_is_reported_as_not_pure() -> None:
     def pops(state: Row, message: Row) -> tuple[Row, list[Any]]:
         return {"n": message.pop("amount")}, []
 
@@ -203,12 +203,12 @@ def test_a_handler_that_changes_the_message_is_named() -> None:
         same(pipeline(handler=pops), CLEAN)
 
 
-def test_a_handler_that_depends_on_its_process_agrees_with_itself() -> None:
+def test_a_process_dependent_handler_passes_within_one_process() -> None:
     """Run twice it does the same; only an engine in another process shows it, see the tests on Spark."""
     same(pipeline(handler=lambda state, message: (state, [os.getpid()])), BAD)
 
 
-def test_a_handler_that_does_not_fit_is_told_in_words() -> None:
+def test_an_invalid_handler_signature_or_result_is_reported() -> None:
     with pytest.raises(PipelineError, match="cannot take two arguments"):
         pipeline(handler=lambda state: state)
     for handler in (lambda state, message: None, lambda state, message: (state, None)):
@@ -218,21 +218,21 @@ def test_a_handler_that_does_not_fit_is_told_in_words() -> None:
         same(pipeline(handler=lambda state, message: ({"o": object()}, [])), CLEAN)
 
 
-def test_a_state_that_is_changed_in_place_is_fine() -> None:
+def test_a_handler_may_change_the_state_in_place() -> None:
     assert same(pipeline(), BAD).states["a"]["balance"] > 0
 
 
 # -- what the engines are fed ----------------------------------------------------------------------------------
 
 
-def test_the_list_is_the_order_of_arrival() -> None:
+def test_the_message_list_is_the_arrival_order() -> None:
     orders = [Monotone("revision"), Gapless("revision")]
     came = [{"account": "a", "revision": n, "amount": n} for n in (2, 1, 3)]
     applied = [same(pipeline(order), came).counts.applied for order in orders]
     assert applied == [2, 3], "in order of revision, Monotone would apply all three"
 
 
-def test_where_messages_say_when_they_came_that_is_the_order() -> None:
+def test_messages_are_sorted_by_the_arrival_field_if_every_message_has_one() -> None:
     came = [{"account": "a", "revision": n, "amount": n, "offset": at} for n, at in ((2, 7), (1, 3), (3, 9))]
     line = pipeline(Monotone("revision"), arrival="offset")
     assert same(line, came).counts.applied == 3
@@ -252,7 +252,7 @@ class Reading:
     offset: int = 0
 
 
-def test_records_that_all_came_at_once_came_as_the_list_says() -> None:
+def test_typed_records_without_arrival_values_keep_the_list_order() -> None:
     noon = dt.datetime(2024, 5, 1, 14, tzinfo=dt.timezone(dt.timedelta(hours=2)))
     line = Pipeline(
         name="r",
@@ -268,7 +268,7 @@ def test_records_that_all_came_at_once_came_as_the_list_says() -> None:
     assert sorted(story.outputs["a"].values()) == [0, 1, 2]
 
 
-def test_what_cannot_be_placed_is_rejected_by_all() -> None:
+def test_messages_without_group_or_revision_are_rejected_by_every_engine() -> None:
     came: list[Any] = [*CLEAN, {"account": None, "revision": 1, "amount": 1}, {"account": "a", "amount": 1}, {}]
     assert same(pipeline(), came).rejected == {"": {"invalid": 2}, "a": {"invalid": 1}}
 
@@ -276,7 +276,7 @@ def test_what_cannot_be_placed_is_rejected_by_all() -> None:
 @pytest.mark.parametrize("then", ["park", "skip", "fail"])
 @pytest.mark.parametrize("timeout", ["0 seconds", "1 millisecond", "10 minutes"])
 @pytest.mark.slow
-def test_time_passes_between_parts_alone(then: Any, timeout: str) -> None:
+def test_the_test_clock_advances_only_between_message_parts(then: Any, timeout: str) -> None:
     """Whatever the time is, and however long the engines take."""
     statuses = set()
     for seed in range(4):
@@ -285,7 +285,7 @@ def test_time_passes_between_parts_alone(then: Any, timeout: str) -> None:
     assert ("gap" in statuses, "waiting" in statuses) == (then == "park", then == "fail")
 
 
-def test_retries_do_not_pause() -> None:
+def test_handler_retries_do_not_pause_in_the_differential_test() -> None:
     def busy(state: Row, message: Row) -> tuple[Row, list[Any]]:
         if message["revision"] == 3:
             raise Retryable
@@ -295,7 +295,7 @@ def test_retries_do_not_pause() -> None:
     assert same(line, CLEAN).errors == dict.fromkeys("abc", "Retryable")
 
 
-def test_times_in_a_group_are_those_of_the_pure_timeline() -> None:
+def test_late_and_held_messages_agree_with_the_pure_timeline() -> None:
     noon = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
     came = [
         {"account": "a", "id": str(n), "at": noon + dt.timedelta(seconds=n), "amount": n} for n in (5, 1, 30, 2, 29, 60)
@@ -304,5 +304,5 @@ def test_times_in_a_group_are_those_of_the_pure_timeline() -> None:
     assert (story.rejected, story.holding()) == ({"a": {"late": 1}}, 1)
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_no_messages_give_no_states() -> None:
     assert same(pipeline(), []).states == {}

@@ -13,11 +13,11 @@ from inturn.testing import disorder
 CLEAN = list(range(500))
 
 
-def test_the_seed_decides() -> None:
+def test_disorder_is_determined_by_its_seed() -> None:
     assert disorder(CLEAN, seed=1) == disorder(CLEAN, seed=1) != disorder(CLEAN, seed=2)
 
 
-def test_all_come_some_twice_some_late() -> None:
+def test_disorder_keeps_all_messages_and_duplicates_and_delays_some() -> None:
     came = disorder(CLEAN, seed=3)
     counts = Counter(came)
     assert counts.keys() == set(CLEAN)
@@ -26,7 +26,7 @@ def test_all_come_some_twice_some_late() -> None:
     assert came != sorted(came)
 
 
-def test_a_copy_may_come_long_after() -> None:
+def test_disorder_places_duplicates_near_and_far() -> None:
     came = disorder(CLEAN, seed=3, displaced=0)
     places = [(came.index(each), len(came) - 1 - came[::-1].index(each)) for each in CLEAN]
     apart = [last - first for first, last in places if last > first]
@@ -34,18 +34,18 @@ def test_a_copy_may_come_long_after() -> None:
     assert max(apart) > 200
 
 
-def test_nothing_is_late_by_more_than_is_said() -> None:
+def test_disorder_displaces_messages_by_at_most_the_distance() -> None:
     came = disorder(CLEAN, seed=4, duplicates=0, displaced=1, distance=5)
     assert sorted(came) == CLEAN
     assert 0 < max(place - each for place, each in enumerate(came)) <= 5
 
 
-def test_some_are_lost() -> None:
+def test_disorder_loses_the_given_share_of_messages() -> None:
     came = disorder(CLEAN, seed=5, duplicates=0, lost=0.1)
     assert 420 < len(came) < 480
 
 
-def test_some_are_contradicted() -> None:
+def test_disorder_adds_the_given_share_of_conflicts() -> None:
     came = disorder(CLEAN, seed=6, duplicates=0, displaced=0, contradict=lambda each: each + 0.5, conflicts=0.1)
     others = [each for each in came if isinstance(each, float)]
     assert 25 < len(others) < 75
@@ -64,11 +64,11 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 @pytest.mark.parametrize("kind", [Paid, Posted, lambda n: {"n": n}])
-def test_arrivals_are_numbered_anew(kind: Any) -> None:
+def test_disorder_renumbers_the_arrival_field(kind: Any) -> None:
     came = disorder([kind(n) for n in range(50)], seed=1, arrival="offset")
     assert [each["offset"] if isinstance(each, dict) else each.offset for each in came] == list(range(len(came)))
 
 
-def test_a_share_is_a_share() -> None:
+def test_disorder_refuses_a_share_outside_0_to_1() -> None:
     with pytest.raises(InputError, match=r"lost=5; expected a share from 0 to 1"):
         disorder(CLEAN, lost=5)

@@ -113,12 +113,12 @@ def found(kind: type[A], events: list[Event], **fields: object) -> A:
     )
 
 
-def test_a_sound_history_has_no_fault() -> None:
+def test_a_correct_history_has_no_anomaly() -> None:
     assert check(A_SOUND_HISTORY, visibility_s=VISIBILITY_S) == []
     assert check([], visibility_s=VISIBILITY_S) == []
 
 
-def test_a_lost_message_is_found() -> None:
+def test_a_lost_message_is_detected() -> None:
     def lose(events: list[Event]) -> None:
         events.remove(found(ReceiveCall, events, client="t2"))
         found(ReceiveCall, events, client="t").deliveries.pop()
@@ -126,7 +126,7 @@ def test_a_lost_message_is_found() -> None:
     assert faults(lose) == ["c, acknowledged as 3, is lost"]
 
 
-def test_a_message_that_nobody_sent_or_not_so_is_found() -> None:
+def test_an_unsent_or_altered_message_is_detected() -> None:
     assert faults(lambda events: events.append(receive(20, given("z", 9, "z1", group="z")))) == [
         "z was delivered but never sent"
     ]
@@ -137,7 +137,7 @@ def test_a_message_that_nobody_sent_or_not_so_is_found() -> None:
     assert faults(alter) == ["a was delivered with another group or body than it was sent with"]
 
 
-def test_a_duplicate_that_was_taken_is_found() -> None:
+def test_an_accepted_duplicate_is_detected() -> None:
     def take(events: list[Event]) -> None:
         found(SendCall, events, asked=round(0.7 * S)).number = 6
 
@@ -152,14 +152,14 @@ def test_a_duplicate_that_was_taken_is_found() -> None:
     assert faults(take_unseen_of_acknowledged)[0] == "b was sent as 2 but delivered as 6"
 
 
-def test_one_number_of_two_messages_is_found() -> None:
+def test_a_sequence_number_shared_by_two_messages_is_detected() -> None:
     def share(events: list[Event]) -> None:
         found(SendCall, events, dedup_id="d").number = 3
 
     assert "3 is the number of both c and d" in faults(share)
 
 
-def test_messages_that_are_not_in_the_order_of_their_sends_are_found() -> None:
+def test_sequence_numbers_against_the_send_order_are_detected() -> None:
     def late(events: list[Event]) -> None:
         found(SendCall, events, dedup_id="d").asked = round(0.65 * S)
         found(SendCall, events, dedup_id="d").number = 0
@@ -175,7 +175,7 @@ def test_messages_that_are_not_in_the_order_of_their_sends_are_found() -> None:
     assert faults(of_one_client) == ["y was sent after x, by the same client, but has a smaller number"]
 
 
-def test_messages_that_are_given_out_of_order_are_found() -> None:
+def test_out_of_order_deliveries_are_detected() -> None:
     def swap(events: list[Event]) -> None:
         each = found(ReceiveCall, events, client="t").deliveries
         each[0], each[1] = each[1], each[0]
@@ -194,7 +194,7 @@ def test_messages_that_are_given_out_of_order_are_found() -> None:
     assert "d was delivered before an earlier message of g was deleted" in faults(skip_between)
 
 
-def test_a_message_that_comes_after_its_delete_is_found() -> None:
+def test_a_delivery_after_an_acknowledged_delete_is_detected() -> None:
     def again(events: list[Event]) -> None:
         events.append(receive(30, given("a", 1, "a2")))
 
@@ -206,7 +206,7 @@ def test_a_message_that_comes_after_its_delete_is_found() -> None:
     assert faults(unanswered) == []
 
 
-def test_messages_of_one_group_that_two_have_at_once_are_found() -> None:
+def test_concurrent_receives_of_one_group_are_detected() -> None:
     def soon(events: list[Event]) -> None:
         again = found(ReceiveCall, events, client="t2", asked=round(3.2 * S))
         again.asked, again.answered = round(2.5 * S), round(2.6 * S)
@@ -226,14 +226,14 @@ def test_messages_of_one_group_that_two_have_at_once_are_found() -> None:
     assert faults(not_given_back) == ["t2 received messages of h while another receive had messages of it"]
 
 
-def test_one_receipt_handle_for_two_deliveries_is_found() -> None:
+def test_a_reused_receipt_handle_is_detected() -> None:
     def same(events: list[Event]) -> None:
         found(ReceiveCall, events, client="t2").deliveries[0].handle = "c1"
 
     assert "c was delivered with a receipt handle that was already used" in faults(same)
 
 
-def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_history_is_read_back_as_written_with_its_counts(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(A_SOUND_HISTORY))
     assert read(tmp_path) == A_SOUND_HISTORY
     counts = figures(A_SOUND_HISTORY)

@@ -164,7 +164,7 @@ def kinds(queue: ModelQueue, seed: int) -> set[AnomalyKind]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_is_found_in_a_correct_queue(seed: int) -> None:
+def test_a_correct_model_queue_has_no_anomaly(seed: int) -> None:
     assert kinds(ModelQueue(), seed) == set()
 
 
@@ -179,12 +179,12 @@ def test_nothing_is_found_in_a_correct_queue(seed: int) -> None:
         ({"overtakes": True}, AnomalyKind.TWO_HOLDERS),
     ],
 )
-def test_the_fault_of_a_broken_queue_is_found(broken: dict[str, int], kind: AnomalyKind) -> None:
+def test_the_anomaly_of_each_broken_model_queue_is_detected(broken: dict[str, int], kind: AnomalyKind) -> None:
     found = [kinds(ModelQueue(**broken), seed) for seed in range(6)]
     assert sum(kind in each for each in found) >= 5, found
 
 
-def test_numbers_against_the_order_of_sends_are_found() -> None:
+def test_total_order_violations_across_groups_are_detected_only_if_required() -> None:
     def send(at: int, dedup_id: str, group: str, number: int) -> SendCall:
         return SendCall(
             client=dedup_id, asked=at, answered=at + 1, dedup_id=dedup_id, group=group, body="", number=number
@@ -201,7 +201,7 @@ def effect(dedup_id: str, number: int, place: int, group: str = "g") -> AppliedE
     return AppliedEffect(client="table", asked=0, dedup_id=dedup_id, group=group, number=number, place=place)
 
 
-def test_effects_are_checked_for_loss_repetition_and_order() -> None:
+def test_applied_effects_are_checked_for_loss_repetition_and_order() -> None:
     sent = SendCall(client="s", asked=0, answered=1, dedup_id="a", group="g", body="", number=1)
     assert check([sent, effect("a", 1, 1), effect("b", 2, 2), effect("c", 1, 1, "h")]) == []
     assert [each.kind for each in check([sent, effect("b", 2, 1)])] == [AnomalyKind.LOST]
@@ -211,7 +211,7 @@ def test_effects_are_checked_for_loss_repetition_and_order() -> None:
     assert [each.dedup_id for each in found.events if isinstance(each, AppliedEffect)] == ["c", "b"]
 
 
-def test_the_calls_of_a_client_over_a_real_queue_are_recorded_and_sound(tmp_path: Path) -> None:
+def test_recorded_calls_of_a_real_queue_pass_the_history_check(tmp_path: Path) -> None:
     with inturn.open(":memory:") as db, Recorder(tmp_path / "client.jsonl", client="c") as log:
         orders = db.queue("orders", QueueSettings(visibility_timeout_s=30))
         for number in range(20):
@@ -235,7 +235,7 @@ def test_the_calls_of_a_client_over_a_real_queue_are_recorded_and_sound(tmp_path
         check_or_raise(lost)
 
 
-def test_a_call_that_its_client_did_not_survive_is_unknown(tmp_path: Path) -> None:
+def test_a_call_interrupted_by_the_death_of_its_client_has_an_unknown_outcome(tmp_path: Path) -> None:
     path = tmp_path / "client.jsonl"
     with Recorder(path, client="c") as log:
         with log.send("a", group="g", body="1"):

@@ -25,14 +25,14 @@ def writer(log: Log) -> Callable[[Sequence[int]], None]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_sound_source_passes(seed: int) -> None:
+def test_a_correct_source_passes_the_source_check(seed: int) -> None:
     log = Log(p=[], q=[], r=[])
     source(lambda: Scripted(log), writer(log), seed=seed)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS[:3])
-def test_a_folder_passes(tmp_path: Path, seed: int) -> None:
+def test_a_folder_source_passes_the_source_check(tmp_path: Path, seed: int) -> None:
     def produce(numbers: Sequence[int]) -> None:
         new = tmp_path / f".{numbers[0]:06}.jsonl"
         new.write_text("".join(json.dumps({"n": n}) + "\n" for n in numbers))
@@ -44,7 +44,9 @@ def test_a_folder_passes(tmp_path: Path, seed: int) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("deletes", [False, True])
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_an_outbox_passes(tmp_path: Path, kind: str, deletes: bool, request: pytest.FixtureRequest) -> None:
+def test_an_outbox_source_passes_the_source_check(
+    tmp_path: Path, kind: str, deletes: bool, request: pytest.FixtureRequest
+) -> None:
     place: Any = tmp_path / "app.db"
     connection: Any
     if kind == "postgres":
@@ -136,7 +138,7 @@ class Renamed(Scripted):
         (Renamed, "the incarnation of '.' changed from"),
     ],
 )
-def test_a_broken_source_is_named_with_the_schedule(kind: type[Scripted], why: str, seed: int) -> None:
+def test_a_broken_source_is_reported_with_its_fault_and_schedule(kind: type[Scripted], why: str, seed: int) -> None:
     log = Log(p=[], q=[], r=[])
     Ahead.read = {}
     with pytest.raises(SourceFault, match=f"(?s)({why}).*seed {seed}, the schedule:\n    1 produce 0 to ") as error:
@@ -192,7 +194,7 @@ class Client(Source):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_broker_that_redelivers_passes_and_one_that_loses_does_not(seed: int) -> None:
+def test_a_redelivering_broker_passes_and_a_losing_broker_fails_the_source_check(seed: int) -> None:
     broker = Broker()
     source(broker.client, broker.put, seed=seed, redelivers=True)
     broken = Broker()

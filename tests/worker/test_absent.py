@@ -95,7 +95,7 @@ def pipeline(message: type) -> Pipeline:
 @example(came=[{"account": "a", "revision": 1, "amount": None}, {"account": "a", "revision": 1}])
 @example(came=[{"account": "a", "revision": 1, "lines": [{"sku": "x", "count": None}], "note": None}])
 @pytest.mark.thorough
-def test_null_and_absent_are_the_same_in_every_engine(message: type, came: list[dict[str, Any]]) -> None:
+def test_null_and_absent_fields_give_the_same_result_in_every_engine(message: type, came: list[dict[str, Any]]) -> None:
     line = pipeline(message)
     pure = line.replay(came)
     assert pure.states == line.replay(map(nulled, came)).states
@@ -118,7 +118,7 @@ def nulled(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("message", [Order, OrderStruct])
-def test_an_instance_with_none_is_as_the_dict_it_would_be_sent_as(message: Any) -> None:
+def test_a_message_instance_with_none_is_handled_like_its_dict(message: Any) -> None:
     line = pipeline(message)
     given = message(account="a", revision=1, amount=None, note=None, paid=None)
     assert line.replay([given]).states["a"]["last"]["amount"] == 7
@@ -126,7 +126,7 @@ def test_an_instance_with_none_is_as_the_dict_it_would_be_sent_as(message: Any) 
 
 
 @pytest.mark.parametrize("absent", [{}, {"sku": None}])
-def test_what_must_be_there_makes_the_message_invalid_alone(absent: dict[str, Any]) -> None:
+def test_a_missing_required_field_makes_only_its_message_invalid(absent: dict[str, Any]) -> None:
     line = dataclasses.replace(pipeline(Order), group="sku", message=SkuOrder)
     story = same(line, [{"revision": 1, **absent}, {"revision": 1, "sku": "x", "count": None}, {"revision": 2}])
     assert story.counts.rejected == {"invalid": 3}

@@ -45,7 +45,7 @@ def leave_a_claim(shop: Shop) -> None:
     gate.let("a")
 
 
-def test_deliveries_of_which_a_process_may_have_died_are_made_one_at_a_time_while_turns_go_on(
+def test_deliveries_that_may_have_killed_a_process_run_one_at_a_time_beside_group_tasks(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "ALONE_S", 1_000)
@@ -71,7 +71,9 @@ def test_deliveries_of_which_a_process_may_have_died_are_made_one_at_a_time_whil
         worker.drain(DEADLINE_S)
 
 
-def test_what_never_ends_holds_up_neither_that_delivery_nor_others(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_never_ends_delays_neither_an_isolated_delivery_nor_other_groups(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leave_a_claim(shop)
     monkeypatch.setattr(limits, "ALONE_S", 0)
     gate = Gate()
@@ -85,7 +87,7 @@ def test_what_never_ends_holds_up_neither_that_delivery_nor_others(shop: Shop, m
         worker.drain(DEADLINE_S)
 
 
-def test_what_never_ends_does_not_hold_up_a_message_of_which_a_process_may_have_died(
+def test_a_task_that_never_ends_does_not_delay_a_message_that_runs_in_isolation(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "ALONE_S", 0)
@@ -103,7 +105,9 @@ def test_what_never_ends_does_not_hold_up_a_message_of_which_a_process_may_have_
         worker.drain(DEADLINE_S)
 
 
-def test_a_stop_gives_back_what_waits_to_run_alone_with_its_count(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_returns_tasks_waiting_for_isolation_and_keeps_their_attempt_count(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "ALONE_S", 1_000)
     line = ledger()
     shop.send([row(1, -1)])
@@ -123,7 +127,7 @@ def test_a_stop_gives_back_what_waits_to_run_alone_with_its_count(shop: Shop, mo
     assert (begun, until_ms <= shop.clock()) == (3, True)
 
 
-def test_a_turn_that_another_overtook_while_it_ran_alone_runs_alone_once_more(shop: Shop) -> None:
+def test_an_isolated_task_that_loses_a_version_conflict_is_repeated_in_isolation(shop: Shop) -> None:
     shop.send([row(1, account=each) for each in "abc"])
     for _ in "abc":
         shop.queue.receive(visibility_timeout_s=1)
@@ -147,17 +151,19 @@ def test_a_turn_that_another_overtook_while_it_ran_alone_runs_alone_once_more(sh
 
 
 @pytest.mark.parametrize("deaths", [0, 3])
-def test_a_message_of_its_group_takes_no_death_off_a_decision(shop: Shop, deaths: int) -> None:
+def test_a_message_of_the_group_does_not_reset_the_death_count_of_a_decision(shop: Shop, deaths: int) -> None:
     line = ledger()
     shop.send([row(1, -1)])
     shop.work(line)
     shop.ask(lambda kept, number: kept.save_begun(number, {"a": deaths + 1}, shop.clock() + 60_000))
     shop.send([row(2)])
     shop.work(line)
-    assert [begun for begun, _ in shop.ask(lambda kept, number: kept.begun_tasks(number, ["a"])).values()] == [deaths + 1]
+    assert [begun for begun, _ in shop.ask(lambda kept, number: kept.begun_tasks(number, ["a"])).values()] == [
+        deaths + 1
+    ]
 
 
-def test_a_decision_that_was_taken_has_no_deaths(shop: Shop) -> None:
+def test_an_applied_decision_has_no_death_count(shop: Shop) -> None:
     line = ledger()
     shop.send([row(1, -1)])
     shop.work(line)
@@ -168,7 +174,7 @@ def test_a_decision_that_was_taken_has_no_deaths(shop: Shop) -> None:
     assert shop.ask(lambda kept, number: kept.begun_tasks(number, ["a"])) == {}
 
 
-def test_a_delivery_is_made_with_others_again_once_what_was_in_hand_is_delivered(shop: Shop) -> None:
+def test_deliveries_are_batched_again_after_the_suspect_outputs_are_delivered(shop: Shop) -> None:
     shop.send([row(each) for each in (1, 2, 3)])
     shop.work(ledger())
 
@@ -206,7 +212,7 @@ def decided(address: str) -> Iterator[DatabaseInspector]:
 
 
 @pytest.mark.parametrize("error", [HandlerError, KeyboardInterrupt])
-def test_a_command_that_ends_early_leaves_the_decisions_to_the_next(
+def test_a_settle_command_that_fails_leaves_the_decisions_to_the_next_command(
     decided: DatabaseInspector, error: type[BaseException]
 ) -> None:
     def wrong(state: Row, message: Row) -> Any:
@@ -223,7 +229,9 @@ def test_a_command_that_ends_early_leaves_the_decisions_to_the_next(
     }
 
 
-def test_a_command_takes_decisions_again_whose_groups_a_worker_changed_meanwhile(decided: DatabaseInspector) -> None:
+def test_a_settle_command_retries_decisions_of_groups_that_a_worker_changed_concurrently(
+    decided: DatabaseInspector,
+) -> None:
     touched = list[str]()
 
     def handler(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -231,7 +239,9 @@ def test_a_command_takes_decisions_again_whose_groups_a_worker_changed_meanwhile
             touched.append(message["account"])
             line, info = decided.read(lambda kept, number: kept.records(number, touched)[0]), decided.info()
             update = GroupUpdate(line, [], [], [])
-            decided.db.writer.run(StoreCall("", lambda store, now_ms: store.pipelines.save_updates(info, [update], [], now_ms)))  # type: ignore[attr-defined]
+            decided.db.writer.run(
+                StoreCall("", lambda store, now_ms: store.pipelines.save_updates(info, [update], [], now_ms))
+            )  # type: ignore[attr-defined]
         return state | {"done": True}, []
 
     apply_decisions(ledger(handler=handler), decided)
@@ -249,7 +259,7 @@ class Passed(list[Any]):
         return turn
 
 
-def test_what_waits_to_run_alone_lets_nothing_begin_however_long_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_waiting_for_isolation_blocks_new_tasks_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     passed = Passed()
     running, suspect = passed.put("a"), passed.put("b", is_alone=True)
     passed.threads.begin(RecentWork.of([running, suspect], []))
@@ -263,7 +273,7 @@ def test_what_waits_to_run_alone_lets_nothing_begin_however_long_it_waits(monkey
     assert not RecentWork.of([running, suspect], []).is_alone
 
 
-def test_a_turn_that_waits_for_another_attempt_is_not_waited_for_but_others_are() -> None:
+def test_an_isolated_task_waits_for_running_tasks_but_not_for_those_in_retry_pause() -> None:
     passed = Passed()
     asleep, running, suspect = passed.put("a"), passed.put("b"), passed.put("c", is_alone=True)
     asleep.is_asleep = True

@@ -66,7 +66,7 @@ def replayed(messages: list[Row], pipeline: Pipeline = DEBITS) -> list[tuple[Any
 MESSAGES = [row(n, n, account, to=list("xyz"[: n % 3])) for n in range(1, 6) for account in "abc"]
 
 
-def test_an_output_is_a_message_with_the_effect_id_and_no_other_place(shop: Shop) -> None:
+def test_a_chained_output_has_the_effect_id_as_deduplication_id_and_keeps_group_order(shop: Shop) -> None:
     to = queue(shop)
     shop.send(MESSAGES)
     shop.work(DEBITS, deliver=to)
@@ -80,7 +80,7 @@ def test_an_output_is_a_message_with_the_effect_id_and_no_other_place(shop: Shop
     assert shop.seen(DEBITS)["outputs"] == []
 
 
-def test_the_group_and_the_revision_are_fields_of_the_output(shop: Shop) -> None:
+def test_to_takes_the_group_and_the_revision_from_output_fields(shop: Shop) -> None:
     to = queue(shop)
     line = ledger(handler=lambda state, m: (state, [{"to": {"no": 7}, "n": m["revision"]}]))
     shop.send([row(1), row(2)])
@@ -89,7 +89,7 @@ def test_the_group_and_the_revision_are_fields_of_the_output(shop: Shop) -> None
 
 
 @pytest.mark.parametrize("output", ["text", 5, None, [1, 2], {"nul": "\0", "é": 1.5}], ids=str)
-def test_any_output_is_a_body(shop: Shop, output: Any) -> None:
+def test_any_json_output_is_a_valid_message_body(shop: Shop, output: Any) -> None:
     to = queue(shop)
     shop.send([row(1)])
     shop.work(ledger(handler=lambda state, m: (state, [output])), deliver=to)
@@ -108,7 +108,7 @@ def test_any_output_is_a_body(shop: Shop, output: Any) -> None:
     ],
     ids=lambda each: str(each)[:20],
 )
-def test_an_output_that_is_no_message_parks_its_group_only(shop: Shop, output: Any, why: str) -> None:
+def test_an_output_that_is_not_a_valid_message_parks_only_its_group(shop: Shop, output: Any, why: str) -> None:
     to = queue(shop)
 
     def emit(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -125,7 +125,7 @@ def test_an_output_that_is_no_message_parks_its_group_only(shop: Shop, output: A
     assert len(bodies(to)) == 4, "nothing of the message that failed"
 
 
-def test_what_an_earlier_worker_left_in_the_outbox_is_sent_first(shop: Shop) -> None:
+def test_outbox_entries_of_an_earlier_worker_are_sent_before_new_outputs(shop: Shop) -> None:
     to = queue(shop)
     first, later = [row(n, n) for n in range(1, 251)], [row(n, n) for n in range(251, 260)]
     shop.send(first)
@@ -136,20 +136,24 @@ def test_what_an_earlier_worker_left_in_the_outbox_is_sent_first(shop: Shop) -> 
     assert shop.seen(DEBITS)["outputs"] == []
 
 
-def test_what_was_left_and_is_no_message_stays_with_the_error_and_holds_its_group_only(shop: Shop) -> None:
+def test_an_invalid_outbox_entry_is_kept_with_its_error_and_blocks_only_its_group(shop: Shop) -> None:
     to = queue(shop)
     """What was left before it is sent."""
     line = ledger(handler=lambda state, m: (state, [{"to": m["account"]} if m["amount"] else {}]))
     shop.send([row(1, 1, "bad"), row(2, 0, "bad"), row(1, 1, "good"), row(2, 1, "good")])
     shop.work(line)
     with Worker(line, shop.queue, deliver=ToQueue(to, group="to")):
-        until(lambda: len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))))
+        until(
+            lambda: (
+                len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10)))
+            )
+        )
     (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
     assert (post.group, post.depth) == ("bad", 1)
     assert "has no field 'to'" in post.error
 
 
-def test_a_pipeline_may_send_to_itself_and_ends_when_its_queue_is_empty(shop: Shop) -> None:
+def test_a_pipeline_that_sends_to_its_own_queue_ends_when_the_queue_is_empty(shop: Shop) -> None:
     def count(state: Row, message: Row) -> tuple[Row, list[Row]]:
         return {"n": state.get("n", 0) + 1}, [{"left": message["left"] - 1}] if message["left"] else []
 
@@ -160,7 +164,7 @@ def test_a_pipeline_may_send_to_itself_and_ends_when_its_queue_is_empty(shop: Sh
     assert shop.counts().duplicate == 0
 
 
-def test_a_chain_of_two_pipelines_is_the_replay_of_the_second_over_the_outputs_of_the_first(shop: Shop) -> None:
+def test_a_chain_of_two_pipelines_equals_the_replay_of_the_second_over_the_first_outputs(shop: Shop) -> None:
     to = queue(shop)
     shop.send([*MESSAGES, *MESSAGES])
     chain = ToQueue(to, group="to")
@@ -186,7 +190,7 @@ ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.sampled_from("xyz"
 @pytest.mark.thorough
 @settings(max_examples=25)
 @given(ROWS, st.randoms(use_true_random=False), st.integers(1, 4))
-def test_in_any_order_and_cut_the_chain_is_that_replay(
+def test_a_chain_equals_its_replay_for_any_message_order_and_batch_split(
     rows: list[tuple[str, list[str]]], chance: Any, parts: int
 ) -> None:
     messages, seen = [], dict[str, int]()
@@ -207,7 +211,7 @@ def test_in_any_order_and_cut_the_chain_is_that_replay(
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_a_full_queue_holds_turns_back_and_nothing_is_lost_or_parked(shop: Shop, most: int) -> None:
+def test_a_full_destination_queue_delays_tasks_without_losing_or_parking_messages(shop: Shop, most: int) -> None:
     """Also if one turn makes more than ever fit."""
     to = queue(shop)
     bound(to, most)
@@ -241,7 +245,7 @@ def test_a_full_queue_holds_turns_back_and_nothing_is_lost_or_parked(shop: Shop,
     assert shop.counts().applied == len(messages)
 
 
-def test_a_full_queue_does_not_hold_groups_without_outputs(shop: Shop) -> None:
+def test_a_full_destination_queue_does_not_delay_groups_without_outputs(shop: Shop) -> None:
     to = queue(shop)
     bound(to, 0)
     shop.send([row(1, 1, "a"), row(1, 1, "b", to=[])])
@@ -250,7 +254,7 @@ def test_a_full_queue_does_not_hold_groups_without_outputs(shop: Shop) -> None:
     assert list(shop.seen(DEBITS)["states"]) == ["b"]
 
 
-def test_a_stop_gives_back_what_a_full_queue_holds(shop: Shop) -> None:
+def test_a_stop_returns_the_messages_that_wait_for_a_full_destination_queue(shop: Shop) -> None:
     to, handled = queue(shop), threading.Event()
 
     def handler(state: Row, message: Row) -> tuple[Row, list[Row]]:
@@ -269,7 +273,7 @@ def test_a_stop_gives_back_what_a_full_queue_holds(shop: Shop) -> None:
     assert len(bodies(to)) == len(replayed(MESSAGES))
 
 
-def test_a_queue_that_is_deleted_ends_the_worker_and_loses_nothing(shop: Shop) -> None:
+def test_a_deleted_destination_queue_ends_the_worker_without_loss(shop: Shop) -> None:
     to = queue(shop)
     worker = Worker(DEBITS, shop.queue, deliver=to)
     to.delete()
@@ -283,7 +287,7 @@ def test_a_queue_that_is_deleted_ends_the_worker_and_loses_nothing(shop: Shop) -
     assert len(bodies(to)) == len(replayed(MESSAGES))
 
 
-def test_a_queue_of_another_database_is_refused_and_the_same_one_opened_twice_is_not(tmp_path: Path) -> None:
+def test_a_destination_queue_must_be_in_the_same_database_which_may_be_opened_twice(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "a.db") as db, inturn.open(tmp_path / "b.db") as other:
         payments, elsewhere = db.queue("payments"), other.queue("credits")
         with pytest.raises(InputError, match=r"another database than 'payments'.*pass a function"):

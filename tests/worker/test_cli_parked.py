@@ -76,7 +76,7 @@ def definition() -> inturn.Pipeline:
     return load("ledger.py:ledger")
 
 
-def test_the_commands_list_and_show(db: Database, at: str) -> None:
+def test_parked_list_and_explain_show_the_groups_of_a_database(db: Database, at: str) -> None:
     code, said = command("parked", "list", at, "--json")
     found = sorted((each["group"], each["status"], each["held"]) for each in json.loads(said))
     assert (code, found) == (0, [("a", "failed", 2), ("early", "waiting", 1)])
@@ -100,7 +100,7 @@ def test_the_commands_list_and_show(db: Database, at: str) -> None:
     assert (code, "has no group 'nobody'" in said) == (1, True)
 
 
-def test_what_is_not_there_is_told(db: Database, at: str) -> None:
+def test_a_missing_pipeline_or_database_is_named_with_the_existing_ones(db: Database, at: str) -> None:
     target = at.removesuffix("#ledger")
     assert "no pipeline 'legder'; existing pipelines: ledger" in command("parked", "list", f"{target}#legder")[1]
     assert "no database 'shup.db'" in command("parked", "list", "shup.db#ledger")[1]
@@ -109,7 +109,7 @@ def test_what_is_not_there_is_told(db: Database, at: str) -> None:
         open_inspector(target, "legder")
 
 
-def test_an_address_names_the_pipeline_and_its_password_is_not_shown() -> None:
+def test_errors_show_the_database_address_with_the_pipeline_and_without_the_password() -> None:
     code, said = command("parked", "list", "postgresql://ann:secret@127.0.0.1:1/shop")
     assert (code, "postgresql://ann@127.0.0.1:1/shop#PIPELINE" in said) == (1, True), said
     code, more = command("explain", "postgresql://ann:secret@127.0.0.1:1/shop#ledger", "a")
@@ -129,7 +129,7 @@ def test_an_address_names_the_pipeline_and_its_password_is_not_shown() -> None:
     ids=lambda each: each[0] if isinstance(each, list) and each else "",
 )
 @pytest.mark.parametrize("running", [True, False], ids=["taken by a worker", "taken at once"])
-def test_a_decision_is_carried_out(
+def test_a_decision_of_the_command_is_applied_with_or_without_a_running_worker(
     db: Database, arguments: list[str], status: str, balance: int, rejected: dict[str, int], running: bool, at: str
 ) -> None:
     verb, group, *options = arguments
@@ -154,7 +154,7 @@ def test_a_decision_is_carried_out(
         assert decided["why"] == "a typing error"
 
 
-def test_a_decision_waits_for_a_worker(db: Database, at: str) -> None:
+def test_an_unapplied_decision_is_shown_and_applied_by_the_next_worker(db: Database, at: str) -> None:
     code, said = command("parked", "drop", at, "a", "--wait-s", "0")
     assert (code, "a worker applies it as soon as one runs" in said) == (0, True)
     assert "not yet applied: drop." in command("explain", at, "a")[1]
@@ -162,7 +162,7 @@ def test_a_decision_waits_for_a_worker(db: Database, at: str) -> None:
     assert DatabaseInspector(db, "ledger").group("a").reached == 4
 
 
-def test_a_decision_that_events_overtook_is_void(db: Database, at: str) -> None:
+def test_a_decision_is_void_if_the_group_has_changed_since(db: Database, at: str) -> None:
     look = DatabaseInspector(db, "ledger")
     with pytest.raises(InputError, match="has no gap"):
         look.decision(DecisionAction.SKIP, "well", by="ann")
@@ -176,7 +176,7 @@ def test_a_decision_that_events_overtook_is_void(db: Database, at: str) -> None:
     assert [bool(void) for void in verdicts] == [True, False, True]
 
 
-def test_a_decision_says_at_which_revision_the_group_is_meant(db: Database, at: str) -> None:
+def test_if_revision_and_if_digest_refuse_a_decision_about_a_changed_group(db: Database, at: str) -> None:
     take = ("--pipeline", "ledger.py:ledger")
     for verb in ("drop", "resume", "give-up"):
         code, said = command("parked", verb, at, "a", "--if-revision", 1, *take)
@@ -196,7 +196,7 @@ def test_a_decision_says_at_which_revision_the_group_is_meant(db: Database, at: 
     assert (code, "drop: done." in said) == (0, True), said
 
 
-def test_why_outputs_are_not_delivered_is_explained(db: Database, at: str) -> None:
+def test_explain_reports_the_error_of_undelivered_outputs(db: Database, at: str) -> None:
     tried = threading.Event()
 
     def refuse(output: Any, effect_id: str) -> None:
@@ -238,7 +238,7 @@ def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) 
     assert list(db.pipeline("ledger").failing()) == []
 
 
-def test_the_states_of_few_groups_are_read_at_a_time(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_parked_groups_reads_the_states_in_small_batches(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """With those of all, a list of 100,000 groups took 40 seconds and 760 MB."""
     work(db, [row(1, -1, f"g{number}") for number in range(7)])
     monkeypatch.setattr("inturn.core.limits.RESULT_ROWS", 2)

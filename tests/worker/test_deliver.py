@@ -27,7 +27,7 @@ def effects(line: Any, messages: list[Row]) -> Told:
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_each_output_is_delivered_with_its_effect_id_and_forgotten(shop: Shop, kind: str) -> None:
+def test_each_output_is_delivered_with_its_effect_id_and_removed_from_the_outbox(shop: Shop, kind: str) -> None:
     told: Told = []
 
     async def later(output: Any, effect_id: str) -> None:
@@ -50,7 +50,7 @@ def test_each_output_is_delivered_with_its_effect_id_and_forgotten(shop: Shop, k
 
 
 @pytest.mark.parametrize("kind", AWAITED)
-def test_what_a_plain_function_returns_to_be_waited_for_is_waited_for(shop: Shop, kind: str) -> None:
+def test_an_awaitable_returned_by_a_plain_deliver_function_is_awaited(shop: Shop, kind: str) -> None:
     told: list[str] = []
     shop.send([row(revision, account=account) for revision in (1, 2) for account in "ab"])
     with waiting(kind) as later:
@@ -62,7 +62,9 @@ def test_what_a_plain_function_returns_to_be_waited_for_is_waited_for(shop: Shop
 
 @pytest.mark.parametrize("kind", AWAITED)
 @pytest.mark.parametrize("raised", [OSError("the bank is closed"), SystemExit(3), asyncio.CancelledError()], ids=repr)
-def test_its_error_is_a_failed_attempt(shop: Shop, kind: str, raised: BaseException) -> None:
+def test_an_error_of_a_returned_awaitable_counts_as_a_failed_attempt(
+    shop: Shop, kind: str, raised: BaseException
+) -> None:
     told, failures = list[str](), [raised]
 
     def act() -> None:
@@ -76,13 +78,13 @@ def test_its_error_is_a_failed_attempt(shop: Shop, kind: str, raised: BaseExcept
     assert told == ["delivered"]
 
 
-def test_other_results_are_ignored(shop: Shop) -> None:
+def test_other_return_values_of_deliver_are_ignored(shop: Shop) -> None:
     shop.send([row(1)])
     shop.work(ledger(), deliver=lambda output, _effect_id: output)
     assert shop.seen(ledger())["outputs"] == []
 
 
-def test_a_generator_is_refused_and_its_outputs_stay(shop: Shop) -> None:
+def test_a_generator_as_deliver_is_refused_and_its_outputs_stay_in_the_outbox(shop: Shop) -> None:
     def deliver(output: Any, effect_id: str) -> Any:
         yield output
 
@@ -92,12 +94,17 @@ def test_a_generator_is_refused_and_its_outputs_stay(shop: Shop) -> None:
     with Worker(
         ledger(), shop.queue, deliver=lambda output, _effect_id: (each for each in [output]), retry=Retry(1, "1 hour")
     ):
-        until(lambda: shop.ask(lambda kept, number: [each.attempts for each in kept.pending_deliveries(number, None, 10)]) == [1])
+        until(
+            lambda: (
+                shop.ask(lambda kept, number: [each.attempts for each in kept.pending_deliveries(number, None, 10)])
+                == [1]
+            )
+        )
     (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
     assert "is a generator" in post.error
 
 
-def test_it_is_called_after_the_commit_and_outside_of_any_transaction(shop: Shop) -> None:
+def test_deliver_is_called_after_the_commit_and_outside_any_transaction(shop: Shop) -> None:
     seen: list[Any] = []
 
     def look(output: Any, effect_id: str) -> None:
@@ -108,7 +115,7 @@ def test_it_is_called_after_the_commit_and_outside_of_any_transaction(shop: Shop
     assert seen == [(1, 1)]
 
 
-def test_without_deliver_outputs_stay_and_a_later_worker_delivers_them(shop: Shop) -> None:
+def test_outputs_without_deliver_stay_in_the_outbox_for_a_later_worker(shop: Shop) -> None:
     line, told = ledger(), Told()
     messages = [row(1), row(2), row(1, account="b")]
     shop.send(messages)
@@ -118,7 +125,7 @@ def test_without_deliver_outputs_stay_and_a_later_worker_delivers_them(shop: Sho
     assert sorted(told, key=lambda each: each[1]) == sorted(effects(line, messages), key=lambda each: each[1])
 
 
-def test_what_fails_is_tried_again_and_holds_only_its_group(shop: Shop) -> None:
+def test_a_failed_delivery_is_retried_and_delays_only_its_group(shop: Shop) -> None:
     told: list[str] = []
     failures = {"a": 4}
 
@@ -139,7 +146,7 @@ def test_what_fails_is_tried_again_and_holds_only_its_group(shop: Shop) -> None:
     assert told.index("d2") < told.index("a1"), "the others did not wait"
 
 
-def test_why_it_fails_is_kept(shop: Shop) -> None:
+def test_the_error_of_a_failed_delivery_is_stored_with_its_attempts(shop: Shop) -> None:
     line, gate = ledger(), threading.Event()
 
     def refuse(output: Any, effect_id: str) -> None:
@@ -158,7 +165,7 @@ def test_why_it_fails_is_kept(shop: Shop) -> None:
     assert post.until_ms > shop.clock() + 30_000
 
 
-def test_what_is_refused_waits_for_a_person_and_stalls_neither_the_others_nor_the_end(shop: Shop) -> None:
+def test_a_refused_delivery_waits_for_a_decision_and_delays_no_other_group_nor_the_stop(shop: Shop) -> None:
     line, told, refusals = ledger(), [], [1]
 
     def refuse(output: Any, effect_id: str) -> None:
@@ -184,7 +191,7 @@ def test_what_is_refused_waits_for_a_person_and_stalls_neither_the_others_nor_th
     assert shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10)) == []
 
 
-def test_a_worker_that_is_gone_while_it_delivers_is_followed_after_its_claim(shop: Shop) -> None:
+def test_outputs_claimed_by_a_dead_worker_are_delivered_after_the_claim_expires(shop: Shop) -> None:
     line, gate = ledger(), Gate()
     told: list[str] = []
 
@@ -203,7 +210,7 @@ def test_a_worker_that_is_gone_while_it_delivers_is_followed_after_its_claim(sho
     gate.let(*gate.begun)
 
 
-def test_a_stop_lets_deliveries_that_have_begun_end_and_leaves_the_others(shop: Shop) -> None:
+def test_a_stop_finishes_running_deliveries_and_leaves_the_others_in_the_outbox(shop: Shop) -> None:
     line, gate = ledger(), Gate()
     told: list[str] = []
 
@@ -222,7 +229,7 @@ def test_a_stop_lets_deliveries_that_have_begun_end_and_leaves_the_others(shop: 
 
 
 @pytest.mark.parametrize("attempts", [0, 1, 5, 1_000])
-def test_a_delivery_that_fails_at_once_is_never_tried_again_without_a_pause(attempts: int) -> None:
+def test_a_failed_delivery_is_retried_only_after_a_minimum_pause(attempts: int) -> None:
     over = threading.Event()
     sender = Outbox(lambda output, effect_id: 1 / 0, Retry(3, "0 seconds"), 1, lambda sending: over.set())
     made = OutputRecord(1, "a", None, 1, "1", 0, "effect", "{}")

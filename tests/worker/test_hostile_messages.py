@@ -107,7 +107,9 @@ CARRIED = [each for each in EVERY if all(is_utf8(text) for text in each.values()
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("order", [Gapless("r"), Arrival()], ids=["gapless", "arrival"])
-def test_every_engine_says_the_same(request: pytest.FixtureRequest, tmp_path: Any, order: Any) -> None:
+def test_hostile_messages_have_the_same_result_in_every_engine(
+    request: pytest.FixtureRequest, tmp_path: Any, order: Any
+) -> None:
     pipeline = hostile(order)
     rule = of_replay(stepwise(pipeline, CARRIED))
     groups = {text for text in HOSTILE.values() if is_name(text)}
@@ -127,7 +129,7 @@ def test_every_engine_says_the_same(request: pytest.FixtureRequest, tmp_path: An
             assert of_worker(shop, pipeline) == rule, shop.store
 
 
-def test_the_replay_rejects_what_no_queue_carries() -> None:
+def test_the_replay_rejects_messages_that_no_queue_accepts() -> None:
     result = hostile().replay(EVERY)
     assert result.counts.balanced
     assert result.counts.rejected["invalid"] == sum(not _fits(each) for each in EVERY)
@@ -163,12 +165,12 @@ def _by_chance(shop: Shop, rows: list[Row]) -> None:
 
 
 @pytest.mark.thorough
-def test_texts_by_chance() -> None:
+def test_random_hostile_texts_have_the_same_result_as_the_replay() -> None:
     with Shop("memory") as shop:
         _by_chance(shop)
 
 
-def test_a_deliver_that_fails_with_any_text_is_tried_again(request: pytest.FixtureRequest, tmp_path: Any) -> None:
+def test_a_delivery_that_fails_with_any_error_text_is_retried(request: pytest.FixtureRequest, tmp_path: Any) -> None:
     left = list(HOSTILE)
 
     def deliver(output: Any, _effect_id: str) -> None:
@@ -184,7 +186,9 @@ def test_a_deliver_that_fails_with_any_text_is_tried_again(request: pytest.Fixtu
             assert not shop.ask(lambda kept, number: kept.pending_deliveries(number, ["a"], 1))
 
 
-def test_a_name_of_the_system_does_not_end_the_worker(request: pytest.FixtureRequest, tmp_path: Any) -> None:
+def test_an_error_text_with_surrogate_escapes_does_not_end_the_worker(
+    request: pytest.FixtureRequest, tmp_path: Any
+) -> None:
     def read(_state: Row, message: Row) -> tuple[Row, list[Any]]:
         raise ValueError("no file " + os.fsdecode(b"caf\xe9.txt"))
 
@@ -198,7 +202,7 @@ def test_a_name_of_the_system_does_not_end_the_worker(request: pytest.FixtureReq
 
 
 @pytest.mark.parametrize("name", sorted(NO_NAMES))
-def test_a_pipeline_that_fails_on_invalid_says_which(name: str) -> None:
+def test_on_invalid_fail_names_the_invalid_message_in_encodable_text(name: str) -> None:
     pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), handler=keep, on_invalid="fail")
     with pytest.raises(InvalidMessage) as told:
         pipeline.replay([{"g": HOSTILE[name], "r": 1}])

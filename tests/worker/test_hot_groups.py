@@ -76,7 +76,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 40), max_size=6), bad=st.integers(0, 40))
 @pytest.mark.thorough
-def test_a_turn_that_reads_only_what_it_moves_decides_as_the_timeline(
+def test_a_task_that_reads_part_of_its_group_decides_like_the_pure_timeline(
     order: Order, seed: int, cuts: list[int], bad: int
 ) -> None:
     chance = random.Random(seed)
@@ -101,9 +101,7 @@ def test_a_turn_that_reads_only_what_it_moves_decides_as_the_timeline(
 
 
 @SERIOUS
-def test_a_turn_writes_what_is_new_of_the_ids_that_a_group_remembers(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_writes_only_the_new_ids_of_a_group(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     line, books = ledger(Arrival(), count, id="id"), Books(shop, monkeypatch)
     messages = [row(0, number, id=f"id-{number}") for number in range(MANY)]
     for part in parts(messages):
@@ -125,7 +123,7 @@ def test_a_turn_writes_what_is_new_of_the_ids_that_a_group_remembers(
 
 
 @SERIOUS
-def test_ids_that_were_written_with_their_group_get_rows_of_their_own(
+def test_ids_stored_inline_by_an_earlier_version_are_moved_to_their_own_rows(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the version before kept them."""
@@ -146,7 +144,7 @@ def test_ids_that_were_written_with_their_group_get_rows_of_their_own(
 @pytest.mark.parametrize(
     "order", [Gapless("revision"), Timestamp("revision", lateness=dt.timedelta(microseconds=MANY // 2))], ids=str
 )
-def test_a_turn_reads_what_it_moves_of_the_messages_that_a_group_holds(
+def test_a_task_reads_only_the_held_messages_that_it_applies(
     shop: Shop, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the gapless group the first half comes last, in order; the other holds what is within the lateness."""

@@ -44,7 +44,7 @@ def work(database: str, line: str, *more: str) -> tuple[int, str]:
     return command("work", f"app.py:{line}", "--queue", f"{database}#rows", *more)
 
 
-def test_a_group_that_waits_for_its_next_message_says_what_helps(database: str) -> None:
+def test_parked_and_explain_suggest_idle_and_final_for_a_group_within_its_lateness(database: str) -> None:
     assert work(database, "timed", "--until-empty")[0] == 0
     code, said = command("parked", "skip", f"{database}#timed", "a", "--by", "ann")
     assert code != 0
@@ -54,7 +54,7 @@ def test_a_group_that_waits_for_its_next_message_says_what_helps(database: str) 
     assert "are within the lateness, until " in command("explain", f"{database}#timed", "a")[1]
 
 
-def test_the_end_of_the_messages_is_said_with_final(database: str) -> None:
+def test_work_final_releases_all_groups_and_requires_until_empty(database: str) -> None:
     assert "--final without --until-empty" in work(database, "timed", "--final")[1]
     assert "--final with processes = 2" in work(database, "timed", "--final", "--until-empty", "--processes", "2")[1]
     assert "2 applied" in work(database, "timed", "--final", "--until-empty")[1]

@@ -46,7 +46,7 @@ def seen(shop: Shop, line: Pipeline) -> dict[str, list[int]]:
     return {name: [each - 1000 for each in state.get("seen", [])] for name, (state, _) in shop.seen_lines(line).items()}
 
 
-def test_a_worker_releases_what_an_idle_group_holds_and_what_then_is_earlier_is_late(shop: Shop) -> None:
+def test_an_idle_group_is_released_and_earlier_messages_are_rejected_as_late(shop: Shop) -> None:
     line = timed()
     shop.send([at(3), at(1), at(7, "b")])
     with Worker(line, shop.queue) as worker:
@@ -67,7 +67,7 @@ def test_a_worker_releases_what_an_idle_group_holds_and_what_then_is_earlier_is_
 
 
 @pytest.mark.parametrize("group", ["account", None], ids=["grouped", "group in the body"])
-def test_what_came_while_no_worker_ran_is_taken_before_a_release(shop: Shop, group: str | None) -> None:
+def test_messages_sent_while_no_worker_ran_are_applied_before_an_idle_release(shop: Shop, group: str | None) -> None:
     line = timed()
     shop.send([at(3)], group)
     shop.work(line)
@@ -84,7 +84,7 @@ def test_what_came_while_no_worker_ran_is_taken_before_a_release(shop: Shop, gro
     assert shop.counts().rejected == {}
 
 
-def test_messages_of_unknown_groups_that_come_after_the_wait_hold_up_nothing(shop: Shop) -> None:
+def test_an_ungrouped_message_sent_after_the_wait_does_not_delay_an_idle_release(shop: Shop) -> None:
     line = timed()
     shop.send([at(3)], None)
     shop.work(line)
@@ -109,7 +109,7 @@ def test_messages_of_unknown_groups_that_come_after_the_wait_hold_up_nothing(sho
         worker.stop_soon()
 
 
-def test_a_time_that_is_named_later_ends_waits_that_have_begun(shop: Shop) -> None:
+def test_an_idle_time_set_later_ends_waits_that_have_begun(shop: Shop) -> None:
     shop.send([at(3), at(1)])
     shop.work(timed(None))
     shop.clock.forward(3000)
@@ -119,7 +119,7 @@ def test_a_time_that_is_named_later_ends_waits_that_have_begun(shop: Shop) -> No
         until(lambda: seen(shop, timed()) == {"a": [1, 3]})
 
 
-def test_a_wait_for_a_gap_that_is_named_later_ends_waits_that_have_begun(shop: Shop) -> None:
+def test_a_gap_wait_set_later_ends_waits_that_have_begun(shop: Shop) -> None:
     shop.send([row(2)])
     shop.work(ledger())
     shop.clock.forward(3000)
@@ -127,7 +127,7 @@ def test_a_wait_for_a_gap_that_is_named_later_ends_waits_that_have_begun(shop: S
         until(lambda: shop.seen(ledger())["status"] == {"a": "open"})
 
 
-def test_many_groups_of_which_messages_are_with_others_hold_up_no_other(
+def test_groups_with_messages_leased_elsewhere_do_not_delay_the_release_of_other_groups(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "GROUPS_AT_ONCE", 2)
@@ -144,7 +144,7 @@ def test_many_groups_of_which_messages_are_with_others_hold_up_no_other(
         until(lambda: seen(shop, line) == {"a": [], "b": [], "c": [], "d": [3]})
 
 
-def test_a_large_group_is_released_whole(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_group_larger_than_one_read_is_released_completely(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HELD_AT_ONCE", 3)
     line = timed()
     shop.send([at(second) for second in (9, 8, 7, 6, 5, 4)])
@@ -164,9 +164,7 @@ def test_a_large_group_is_released_whole(shop: Shop, monkeypatch: pytest.MonkeyP
 # -- the end of the messages -----------------------------------------------------------------------------------
 
 
-def test_at_the_end_of_the_messages_all_that_waits_for_a_later_one_is_released(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_final_run_releases_all_messages_within_the_lateness(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GROUPS_AT_ONCE", 2)
     line = timed(None, handler=fails_for_f)
     shop.send([at(second, name) for name in "abcdefg" for second in (3, 1)])
@@ -177,7 +175,7 @@ def test_at_the_end_of_the_messages_all_that_waits_for_a_later_one_is_released(
     assert shop.seen(line)["status"] == dict.fromkeys("abcdeg", "open") | {"f": "failed"}
 
 
-def test_what_the_end_releases_may_go_to_a_group_that_was_looked_at_before(shop: Shop) -> None:
+def test_outputs_of_a_final_release_are_processed_by_a_group_that_was_already_visited(shop: Shop) -> None:
     def pass_on(state: Row, message: Row) -> tuple[Row, list[Any]]:
         to = [{"account": "a", "revision": message["revision"]}] if message["account"] == "b" else []
         return collect(state, message)[0], to
@@ -188,7 +186,7 @@ def test_what_the_end_releases_may_go_to_a_group_that_was_looked_at_before(shop:
     assert (seen(shop, line), counts.applied) == ({"a": [5], "b": [5]}, 2)
 
 
-def test_in_a_chain_the_last_pipeline_waits_for_what_the_first_releases(shop: Shop) -> None:
+def test_a_final_chain_releases_the_last_pipeline_after_the_outputs_of_the_first(shop: Shop) -> None:
     first = Pipeline(name="first", group="account", order=timed(None).order, id="id", handler=again)
     second = timed(None)
     shop.send([at(9)])
@@ -209,6 +207,6 @@ def test_in_a_chain_the_last_pipeline_waits_for_what_the_first_releases(shop: Sh
     ],
     ids=["for ever", "no times"],
 )
-def test_an_end_that_no_pipeline_can_use_is_refused(line: Pipeline, more: Any, text: str) -> None:
+def test_final_without_a_pipeline_or_mode_that_supports_it_is_refused(line: Pipeline, more: Any, text: str) -> None:
     with Shop("memory") as shop, pytest.raises(InputError, match=text):
         work(line, shop.queue, final=True, **more)

@@ -16,7 +16,7 @@ KILLS = {"sqlite": 20, "postgres": 10}
 
 
 @pytest.mark.parametrize("kind", KILLS)
-def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
+def test_workers_killed_at_every_point_lose_nothing_and_commit_each_output_once(
     kind: str, tmp_path: Path, soak_seed: int, soak_times: int, request: pytest.FixtureRequest
 ) -> None:
     """More lives by hand: (cd tests; python -m worker.programs.crash_pipeline DIRECTORY 2000 SEED)."""

@@ -29,7 +29,7 @@ GROUPS = [longest(1), longest(1)[:-1] + "z", longest(2), "\1" * limits.ID_LENGTH
 
 
 @pytest.mark.parametrize("order", [Gapless("r"), Monotone("r"), Timestamp("r", "1 second"), Arrival()], ids=repr)
-def test_every_order(shop: Shop, order: Any) -> None:
+def test_groups_and_ids_of_maximum_length_work_with_every_order(shop: Shop, order: Any) -> None:
     pipeline = Pipeline(name="ledger", group="g", order=order, id="id", handler=add)
     rows = [{"g": group, "r": r, "id": longest(10 + r), "n": r} for r in (3, 2, 1) for group in GROUPS]
     for each in rows:  # each by itself: what comes early is held, and read again
@@ -48,7 +48,7 @@ def test_every_order(shop: Shop, order: Any) -> None:
     assert not outputs
 
 
-def test_a_group_that_is_parked_and_decided_about(shop: Shop) -> None:
+def test_decisions_about_a_parked_group_with_a_name_of_maximum_length_are_applied(shop: Shop) -> None:
     pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), id="id", handler=add)
     group = GROUPS[0]
     shop.send([{"g": group, "r": r, "id": longest(r), "n": r - 2} for r in (1, 2, 4)], "g")
@@ -68,7 +68,7 @@ def test_a_group_that_is_parked_and_decided_about(shop: Shop) -> None:
     assert (line.group, line.status) == (group, "given up")
 
 
-def test_outputs_that_are_not_delivered(shop: Shop) -> None:
+def test_outputs_of_groups_with_names_of_maximum_length_stay_in_the_outbox(shop: Shop) -> None:
     pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), handler=add)
     shop.send([{"g": group, "r": 1, "n": at} for at, group in enumerate(GROUPS)], "g")
     shop.work(pipeline)

@@ -19,7 +19,9 @@ AHEAD = st.integers(0, limits.RECEIVE_MESSAGES)
 
 
 @given(AHEAD, CONCURRENCY, st.data())
-def test_no_more_is_taken_than_is_soon_done(ahead: int, concurrency: int, data: st.DataObject) -> None:
+def test_a_worker_receives_at_most_twice_the_messages_of_its_time_ahead(
+    ahead: int, concurrency: int, data: st.DataObject
+) -> None:
     busy, free = data.draw(st.integers(0, 2 * concurrency)), data.draw(st.integers(0, concurrency))
     most = receives(ahead, concurrency, busy, free)
     assert all(each > 0 for each in most)
@@ -28,7 +30,7 @@ def test_no_more_is_taken_than_is_soon_done(ahead: int, concurrency: int, data: 
 
 
 @given(AHEAD, CONCURRENCY, st.integers(1, 64))
-def test_each_group_at_work_gets_its_share_of_the_time_ahead_in_one_receive(
+def test_each_busy_group_gets_an_equal_share_of_the_time_ahead_in_one_receive(
     ahead: int, concurrency: int, groups: int
 ) -> None:
     at_work = min(groups, concurrency)
@@ -37,7 +39,7 @@ def test_each_group_at_work_gets_its_share_of_the_time_ahead_in_one_receive(
     assert most[:at_work] == [max(ahead // at_work, 1)] * at_work
 
 
-def test_the_pace_rises_at_once_and_falls_by_and_by() -> None:
+def test_the_pace_rises_immediately_and_falls_gradually() -> None:
     now = [0.0]
     pace = Throughput(lambda: now[0])
     found = []
@@ -49,7 +51,7 @@ def test_the_pace_rises_at_once_and_falls_by_and_by() -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])
-def test_one_hot_group_has_few_turns_however_many_threads_there_are(
+def test_one_hot_group_needs_few_tasks_and_transactions_with_many_threads(
     concurrency: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A turn costs a transaction, and the next messages of its group can only be had after it."""

@@ -180,7 +180,9 @@ class Stores(RuleBasedStateMachine):
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.thorough
-def test_like_the_memory_store(kind: str, request: pytest.FixtureRequest) -> None:
+def test_random_commands_have_the_same_answers_as_in_the_memory_store(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     url = request.getfixturevalue("postgres_schemas").next if kind == "postgres" else None
     machine = type("Machine", (Stores,), {"kind": kind, "url": staticmethod(url) if url else str})
     run_state_machine_as_test(

@@ -85,7 +85,7 @@ ORDERS = [
 ]
 
 
-def test_an_output_is_never_forgotten_however_three_transactions_come_together(postgres_url: str) -> None:
+def test_no_output_is_lost_in_any_interleaving_of_make_deliver_and_claim(postgres_url: str) -> None:
     """One makes an output, one delivers the last one that there was, one claims: in all 90 orders of their steps.
 
     Who delivers may have to wait until who claims is done; nobody else waits.
@@ -134,7 +134,7 @@ def test_an_output_is_never_forgotten_however_three_transactions_come_together(p
             assert left.fetchall() == [(0, 0)]
 
 
-def test_an_output_that_fails_is_in_the_way_of_its_own_group_only(machines: Machines) -> None:
+def test_a_failed_output_blocks_only_its_own_group(machines: Machines) -> None:
     store = machines.stores[0]
     with store.transaction():
         machines.keep(kept("bad", 0, "1"), kept("good", 0, "1"))
@@ -149,7 +149,7 @@ def test_an_output_that_fails_is_in_the_way_of_its_own_group_only(machines: Mach
         assert (again.attempts, [made.output for made in again.outputs]) == (1, ["1", "2"])
 
 
-def test_of_two_who_changed_a_group_one_is_told(machines: Machines) -> None:
+def test_the_second_of_two_concurrent_updates_of_a_group_is_reported_as_a_conflict(machines: Machines) -> None:
     """The second waits for the first only, and a group beside it is nobody's business."""
     one, other = machines.stores[:2]
     with one.transaction():
@@ -171,7 +171,7 @@ def test_of_two_who_changed_a_group_one_is_told(machines: Machines) -> None:
         assert [made.output for made in one.pipelines.outputs(1, 0, 10)] == ["early"]
 
 
-def test_of_two_who_made_a_group_one_runs_again(machines: Machines) -> None:
+def test_the_second_of_two_concurrent_creations_of_a_group_is_run_again(machines: Machines) -> None:
     def late() -> None:
         with machines.stores[1].transaction():
             machines.keep(kept("new", 0), at=1)
@@ -186,7 +186,7 @@ def test_of_two_who_made_a_group_one_runs_again(machines: Machines) -> None:
         assert machines.keep(kept("new", 0), at=1) == ["new"]
 
 
-def test_what_many_count_at_once_adds_up(machines: Machines) -> None:
+def test_concurrent_counts_of_several_stores_add_up(machines: Machines) -> None:
     def count(at: int) -> None:
         for number in range(40):
             with machines.stores[at].transaction():
@@ -204,7 +204,7 @@ def test_what_many_count_at_once_adds_up(machines: Machines) -> None:
         assert len(machines.stores[0].pipelines.rejections(1, 0, 1000)) == 120
 
 
-def test_any_text_comes_back_as_it_was(machines: Machines) -> None:
+def test_texts_with_nul_and_control_characters_are_stored_unchanged(machines: Machines) -> None:
     texts = ["\0", "\0\1", "\1", "\1\0", "\1\1", "\1\2", "\\x00", "a\0b", "é\0"]
     store = machines.stores[0]
     with store.transaction():
@@ -221,7 +221,7 @@ def test_any_text_comes_back_as_it_was(machines: Machines) -> None:
         assert [(each.group, each.detail, each.message) for _, each in told] == [(text,) * 3 for text in texts]
 
 
-def test_a_turn_begins_in_no_group_that_another_keeps_just_now_and_one_that_is_over_says_so(machines: Machines) -> None:
+def test_begin_skips_a_group_locked_by_another_transaction_but_ending_waits_for_it(machines: Machines) -> None:
     one, other = machines.stores[:2]
     with one.transaction():
         machines.keep(kept("a", 0), kept("b", 0))

@@ -19,7 +19,7 @@ def lives(kind: str, address: str) -> tuple[dict[str, Any], list[str]]:
     return json.loads(done.stdout), done.stderr.splitlines()
 
 
-def test_a_worker_parks_the_message_of_which_its_process_dies_and_no_other(address: str) -> None:
+def test_a_worker_parks_only_the_message_that_kills_its_process(address: str) -> None:
     left, _ = lives("work", address)
     *died, last = left["ends"]
     assert (set(died), last) == ({9}, 0)
@@ -30,7 +30,7 @@ def test_a_worker_parks_the_message_of_which_its_process_dies_and_no_other(addre
     assert left["messages"] == 0
 
 
-def test_a_consumer_parks_the_message_of_which_its_process_dies_and_no_other(address: str) -> None:
+def test_a_consumer_parks_only_the_message_that_kills_its_process(address: str) -> None:
     left, told = lives("consume", address)
     assert left["ends"] == [9] * 7 + [0], "one among others, and six alone: its retries"
     handled = Counter(told)
@@ -42,9 +42,7 @@ def test_a_consumer_parks_the_message_of_which_its_process_dies_and_no_other(add
 
 
 @pytest.mark.parametrize("kind", ["decide", "wait"])
-def test_a_decision_or_the_end_of_a_wait_of_which_the_process_dies_parks_its_group_and_no_other(
-    address: str, kind: str
-) -> None:
+def test_a_decision_or_wait_end_that_kills_the_process_parks_only_its_group(address: str, kind: str) -> None:
     left, _ = lives(kind, address)
     *died, last = left["ends"]
     assert (set(died), last) == ({9}, 0)
@@ -54,7 +52,7 @@ def test_a_decision_or_the_end_of_a_wait_of_which_the_process_dies_parks_its_gro
     assert "ProcessEnded: begun 6 times" in left["parked"]["g30"]
 
 
-def test_a_delivery_of_which_the_process_dies_is_refused_and_the_others_are_delivered(address: str) -> None:
+def test_a_delivery_that_kills_the_process_is_refused_and_the_others_are_delivered(address: str) -> None:
     left, told = lives("deliver", address)
     *died, last = left["ends"]
     assert (set(died), last) == ({9}, 0)

@@ -132,7 +132,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Pipeline, l
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", [Checked, CheckedStruct])
 @pytest.mark.parametrize("error", ERRORS)
-def test_a_message_that_its_type_refuses_is_invalid_alone(
+def test_a_message_refused_by_its_type_is_the_only_invalid_message(
     run: Callable[[Pipeline, list[Row]], Seen], kind: Any, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.raised", error)
@@ -143,7 +143,7 @@ def test_a_message_that_its_type_refuses_is_invalid_alone(
 
 
 @pytest.mark.parametrize("kind", [Checked, CheckedStruct])
-def test_a_pipeline_that_stops_at_what_is_invalid_stops_at_what_is_refused(
+def test_on_invalid_fail_stops_at_a_message_refused_by_its_type(
     run: Callable[[Pipeline, list[Row]], Seen], kind: Any
 ) -> None:
     with pytest.raises(InvalidMessage, match=f"it is not a valid {kind.__name__}: amount is below zero"):
@@ -172,7 +172,7 @@ class Order:
     amount: int = field(default_factory=unlucky)
 
 
-def test_what_a_record_within_or_a_default_raises_is_the_messages_fault(
+def test_an_error_of_a_nested_record_or_a_default_makes_the_message_invalid(
     run: Callable[[Pipeline, list[Row]], Seen],
 ) -> None:
     good, bad = {"sku": "x"}, {"sku": "bad"}
@@ -198,7 +198,7 @@ def test_a_body_that_is_nested_deeply_is_applied_or_invalid() -> None:
     assert counts.applied > 2
 
 
-def test_what_the_type_does_not_know_stays_when_the_message_is_replaced() -> None:
+def test_a_replacement_keeps_the_fields_that_the_message_type_does_not_know() -> None:
     @dataclass
     class Amount:
         g: str
@@ -221,7 +221,7 @@ def test_what_the_type_does_not_know_stays_when_the_message_is_replaced() -> Non
         assert (results.updated(report).void, results.state("a")) == ({}, 2)
 
 
-def test_a_replacement_that_its_type_refuses_is_void(tmp_path: Path) -> None:
+def test_a_replacement_refused_by_the_message_type_is_void(tmp_path: Path) -> None:
     line = ledger(Checked)
     worse = Decision(
         id="d",
@@ -259,7 +259,9 @@ class Unready:
 
 
 @pytest.mark.parametrize(("state", "why"), [(failing, r"no account \\udc80"), (Unready, "0")])
-def test_a_first_state_that_raises_is_told_before_anything_is_written(tmp_path: Path, state: Any, why: str) -> None:
+def test_an_initial_state_that_raises_is_reported_before_anything_is_written(
+    tmp_path: Path, state: Any, why: str
+) -> None:
     line = ledger(None, state=state)
     says = (
         rf"^Pipeline\(state={state.__name__}\) of pipeline 'ledger': .* raised LookupError: {why}; expected a group's"

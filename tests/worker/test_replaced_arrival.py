@@ -20,7 +20,7 @@ def apply(state: dict[str, Any], message: Amount) -> tuple[dict[str, Any], list[
     return {"balance": state.get("balance", 0) + message.amount}, []
 
 
-def test_the_arrival_is_kept_beside_the_new_content(tmp_path: Path) -> None:
+def test_a_replaced_message_keeps_its_arrival(tmp_path: Path) -> None:
     line = inturn.Pipeline(
         name="ledger",
         group="account",

@@ -44,7 +44,7 @@ def history(seed: int) -> list[Row]:
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.thorough
-def test_a_history_of_every_disorder_has_one_answer(order: Order, seed: int) -> None:
+def test_same_passes_for_late_duplicated_and_conflicting_messages(order: Order, seed: int) -> None:
     ids = {"id": "id"} if isinstance(order, Arrival | Timestamp) else {}
     story = same(ledger(order, **ids), history(seed), seed=seed)
     assert "failed" in story.statuses.values()
@@ -69,7 +69,7 @@ def pay(state: Account, message: Paid) -> tuple[Account, list[Any]]:
     return Account(message.day, state.balance + message.amount), [message]
 
 
-def test_typed_messages_and_states() -> None:
+def test_same_passes_for_typed_messages_and_states() -> None:
     line = Pipeline(name="p", group="account", order=Gapless("revision"), message=Paid, state=Account, handler=pay)
     messages = [Paid(7, n, dt.date(2024, 1, n), n / 3) for n in (2, 1, 3)]
     assert same(line, messages).states == {"7": {"last": "2024-01-03", "balance": 2.0}}
@@ -91,7 +91,7 @@ class NotedStruct(msgspec.Struct, frozen=True):
 
 
 @pytest.mark.parametrize("kind", [Noted, NotedStruct])
-def test_a_field_that_a_message_does_not_have_is_in_what_is_put_out_of_it(kind: type) -> None:
+def test_an_absent_field_has_its_default_in_an_output_of_the_message(kind: type) -> None:
     line = Pipeline(
         name="p",
         group="account",
@@ -111,7 +111,7 @@ class Spent:
     day: dt.date
 
 
-def test_an_output_is_the_same_text_that_spark_keeps() -> None:
+def test_an_output_is_stored_as_the_same_json_text_as_on_spark() -> None:
     spent = Spent(dt.datetime(2024, 1, 1, tzinfo=dt.UTC), Decimal("1.50"), {"b", "c", "a"}, dt.date(2024, 1, 1))
     with inturn.open(":memory:") as db:
         queue = db.queue("q")
@@ -125,7 +125,7 @@ def test_an_output_is_the_same_text_that_spark_keeps() -> None:
     ]
 
 
-def test_an_output_that_is_no_json_parks_its_group() -> None:
+def test_an_output_that_is_not_json_parks_its_group() -> None:
     with inturn.open(":memory:") as db:
         queue = db.queue("q")
         queue.send({"revision": 1}, group="a")
@@ -136,7 +136,7 @@ def test_an_output_that_is_no_json_parks_its_group() -> None:
     )
 
 
-def test_a_handler_that_is_not_deterministic_is_named() -> None:
+def test_same_names_the_message_for_a_nondeterministic_handler() -> None:
     chance = random.Random(1)
 
     def dice(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -146,7 +146,7 @@ def test_a_handler_that_is_not_deterministic_is_named() -> None:
         same(ledger(handler=dice), [row(1), row(2), row(3)])
 
 
-def test_an_engine_that_makes_something_else_is_named() -> None:
+def test_same_names_the_engine_and_group_whose_states_differ() -> None:
     def types(state: Row, message: Row) -> tuple[Row, list[Any]]:
         return {"type": type(message["day"]).__name__}, []
 

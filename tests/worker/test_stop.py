@@ -20,7 +20,7 @@ from waiting import DEADLINE_S, until
 PROGRAM = Path(__file__).parent / "programs" / "until_stopped.py"
 
 
-def test_what_has_begun_is_finished_and_what_has_not_is_given_back(shop: Shop) -> None:
+def test_a_stop_finishes_running_tasks_and_returns_the_other_messages(shop: Shop) -> None:
     gate = Gate()
 
     def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -41,7 +41,7 @@ def test_what_has_begun_is_finished_and_what_has_not_is_given_back(shop: Shop) -
     assert shop.seen(line) == expected(line.replay(messages))
 
 
-def test_a_turn_that_waits_for_another_attempt_is_given_back(shop: Shop) -> None:
+def test_a_stop_returns_a_message_that_waits_for_its_retry(shop: Shop) -> None:
     gate = Gate()
     gate.let("tried")
 
@@ -57,7 +57,7 @@ def test_a_turn_that_waits_for_another_attempt_is_given_back(shop: Shop) -> None
     assert shop.counts().received == 0
 
 
-def test_a_stop_does_not_wait_longer_than_its_grace(shop: Shop) -> None:
+def test_a_stop_waits_at_most_its_grace_period(shop: Shop) -> None:
     gate = Gate()
 
     def hang(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -71,7 +71,7 @@ def test_a_stop_does_not_wait_longer_than_its_grace(shop: Shop) -> None:
     gate.let("go")
 
 
-def test_a_stop_does_not_wait_for_decisions_that_no_turn_has_begun(shop: Shop) -> None:
+def test_a_stop_does_not_wait_for_decisions_that_have_not_started(shop: Shop) -> None:
     gate = Gate()
 
     def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -93,7 +93,7 @@ def test_a_stop_does_not_wait_for_decisions_that_no_turn_has_begun(shop: Shop) -
     assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {}, "a later worker takes it"
 
 
-def test_a_stop_does_not_wait_for_a_turn_that_another_worker_overtook(
+def test_a_stop_does_not_wait_for_a_task_that_lost_a_version_conflict(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
@@ -125,7 +125,7 @@ def test_a_stop_does_not_wait_for_a_turn_that_another_worker_overtook(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.thorough
-def test_a_process_that_is_told_to_stop_ends_in_good_order(tmp_path: Path, number: int) -> None:
+def test_a_worker_process_stops_cleanly_on_sigterm(tmp_path: Path, number: int) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         for account in "ab":

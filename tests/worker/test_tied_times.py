@@ -30,7 +30,9 @@ LAST = {"g": "a", "at": "2026-05-01T14:00:00", "id": "last", "number": -1, "came
 
 
 @pytest.mark.parametrize("arrival", [None, "came"])
-def test_they_are_applied_as_they_came(shop: Shop, monkeypatch: pytest.MonkeyPatch, arrival: str | None) -> None:
+def test_messages_with_equal_times_are_applied_in_arrival_order(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, arrival: str | None
+) -> None:
     """Of a held thousand only some are read at a time, and no part of them ends with a time."""
     monkeypatch.setattr(limits, "HELD_AT_ONCE", 3)
     chance, numbers = random.Random(3), range(40)
@@ -56,7 +58,7 @@ def test_they_are_applied_as_they_came(shop: Shop, monkeypatch: pytest.MonkeyPat
     ],
     ids=lambda kind: kind[0].__name__,
 )
-def test_the_arrival_of_a_typed_message_counts_by_its_value(shop: Shop, kind: Any) -> None:
+def test_the_arrival_of_a_typed_message_is_compared_by_value(shop: Shop, kind: Any) -> None:
     """Not by its text in JSON; and a time that is a decimal keeps its nanoseconds."""
     made = dataclasses.make_dataclass("Made", [("g", str), ("at", Decimal), ("id", str), ("came", kind[0])])
     pipeline = Pipeline(
@@ -75,7 +77,7 @@ def test_the_arrival_of_a_typed_message_counts_by_its_value(shop: Shop, kind: An
     assert shop.seen_lines(pipeline)["a"] == ({"ids": ["first", "9", "8", "7"]}, 1)
 
 
-def test_the_first_of_them_is_shown_first_when_its_group_is_parked(shop: Shop) -> None:
+def test_the_first_message_of_equal_time_is_listed_first_in_a_parked_group(shop: Shop) -> None:
     def refuse(state: Row, message: Row) -> tuple[Row, list[Any]]:
         raise ValueError(message["number"])
 

@@ -13,7 +13,7 @@ ACCOUNTS, FIRST = 6, 1_000
 
 
 @pytest.mark.parametrize("kind", KILLS)
-def test_money_is_never_lost_and_never_made(
+def test_killed_transfer_workers_neither_lose_nor_create_money(
     kind: str, tmp_path: Path, soak_seed: int, soak_times: int, request: pytest.FixtureRequest
 ) -> None:
     """More lives by hand: (cd tests; python -m worker.programs.crash_transfer DIRECTORY 2000 SEED)."""

@@ -18,7 +18,7 @@ from inturn.worker import Worker
 from waiting import DEADLINE_S, until
 
 
-def test_groups_are_in_their_turns_side_by_side_and_one_turn_of_a_group_at_a_time(shop: Shop) -> None:
+def test_groups_are_processed_in_parallel_with_one_task_per_group_at_a_time(shop: Shop) -> None:
     gate = Gate()
 
     def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -40,7 +40,7 @@ def test_groups_are_in_their_turns_side_by_side_and_one_turn_of_a_group_at_a_tim
     assert shop.seen(line) == expected(line.replay([*messages, row(3, 1, "a")]))
 
 
-def test_a_slow_group_delays_no_other(shop: Shop) -> None:
+def test_a_slow_handler_delays_no_other_group(shop: Shop) -> None:
     gate = Gate()
 
     def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -59,7 +59,7 @@ def test_a_slow_group_delays_no_other(shop: Shop) -> None:
     assert shop.counts().applied == 299
 
 
-def test_a_lease_is_prolonged_while_a_handler_works(shop: Shop) -> None:
+def test_a_lease_is_extended_while_a_handler_runs(shop: Shop) -> None:
     shop.queue.configure(visibility_timeout_s=60)
     gate = Gate()
 
@@ -83,7 +83,7 @@ def test_a_lease_is_prolonged_while_a_handler_works(shop: Shop) -> None:
     assert shop.counts().received == 2
 
 
-def test_a_worker_whose_lease_is_over_keeps_nothing(shop: Shop) -> None:
+def test_a_worker_with_an_expired_lease_commits_nothing(shop: Shop) -> None:
     gate, first = Gate(), threading.get_ident()
     slow: set[int] = {first}
 
@@ -116,7 +116,7 @@ def _without_prolonging(request: Any) -> Any:
     return request
 
 
-def test_messages_whose_group_only_the_body_says_are_in_order_too(shop: Shop) -> None:
+def test_messages_with_the_group_only_in_the_body_are_applied_in_order(shop: Shop) -> None:
     """Here the queue leases them to several workers at once, and the group's version decides who keeps what."""
     line = ledger()
     messages = [row(revision, revision, account) for revision in range(1, 31) for account in "ab"]
@@ -132,7 +132,7 @@ def test_messages_whose_group_only_the_body_says_are_in_order_too(shop: Shop) ->
 # -- failing ---------------------------------------------------------------------------------------------------
 
 
-def test_a_handler_that_raises_parks_its_group_with_the_traceback_and_no_other(shop: Shop) -> None:
+def test_a_handler_error_parks_only_its_group_and_stores_the_traceback(shop: Shop) -> None:
     line = ledger()
     first = [row(1), row(2, -5), row(1, account="b")]
     later = [row(4), row(3), row(2, account="b"), row(3)]
@@ -146,7 +146,7 @@ def test_a_handler_that_raises_parks_its_group_with_the_traceback_and_no_other(s
     assert (shop.counts().held, shop.counts().duplicate, shop.counts().balanced) == (3, 1, True)
 
 
-def test_what_waits_behind_a_parked_group_is_not_read_again_with_every_message(
+def test_held_messages_of_a_parked_group_are_not_reread_with_every_new_message(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ledger()
@@ -167,7 +167,7 @@ def test_what_waits_behind_a_parked_group_is_not_read_again_with_every_message(
     assert parked.held == 201
 
 
-def test_an_error_that_is_retryable_is_tried_again_and_holds_only_its_group(shop: Shop) -> None:
+def test_a_retryable_error_is_retried_and_delays_only_its_group(shop: Shop) -> None:
     tries: list[str] = []
 
     def flaky(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -188,7 +188,7 @@ def test_an_error_that_is_retryable_is_tried_again_and_holds_only_its_group(shop
     assert shop.counts().applied == 8
 
 
-def test_an_error_that_stays_parks_the_group_after_its_retries(shop: Shop) -> None:
+def test_a_persistent_retryable_error_parks_the_group_after_its_retries(shop: Shop) -> None:
     tries: list[int] = []
 
     def never(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -207,7 +207,7 @@ def test_an_error_that_stays_parks_the_group_after_its_retries(shop: Shop) -> No
 
 
 @pytest.mark.parametrize("then", ["park", "skip"])
-def test_a_gap_that_outlives_its_wait(shop: Shop, then: Any) -> None:
+def test_an_expired_gap_wait_parks_or_skips_the_gap(shop: Shop, then: Any) -> None:
     line = ledger(on_gap=Wait("10 minutes", then=then))
     shop.send([row(1), row(3, 3), row(4, 4), row(2, account="b")])
     with Worker(line, shop.queue) as worker:
@@ -230,7 +230,7 @@ def test_a_gap_that_outlives_its_wait(shop: Shop, then: Any) -> None:
     assert shop.counts().balanced
 
 
-def test_a_gap_that_ends_the_worker(shop: Shop) -> None:
+def test_an_expired_gap_wait_with_fail_ends_the_worker(shop: Shop) -> None:
     line = ledger(on_gap=Wait("10 minutes", then="fail"))
     shop.send([row(2)])
     shop.work(line)
@@ -260,7 +260,7 @@ HISTORY = st.lists(
 @given(history=HISTORY)
 @settings(max_examples=40)
 @pytest.mark.slow
-def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any) -> None:
+def test_decisions_and_waits_are_applied_like_in_the_pure_timeline(order: Order, history: Any) -> None:
     gaps = {"on_gap": Wait("10 minutes")} if isinstance(order, Gapless) else {}
     line = ledger(order, **gaps)
     with Shop("memory") as shop:
@@ -316,7 +316,7 @@ def test_a_conflict_names_the_fields_in_which_it_differs_from_a_held_message(sho
 
 
 @pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision"), Arrival()], ids=str)
-def test_a_conflict_that_is_delivered_again_is_stored_once(shop: Shop, order: Order) -> None:
+def test_a_redelivered_conflict_is_stored_once(shop: Shop, order: Order) -> None:
     line = ledger(order, id="id", arrival="came")
     came = [(1, 1), (2, 1), (1, 5), (2, 5), (4, 1), (4, 5)]
     history = [row(revision, amount, id=str(revision), came=at) for at, (revision, amount) in enumerate(came)]

@@ -90,7 +90,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[logging.LogRec
     return lambda event: [each for each in caplog.records if getattr(each, "event", "") == event]
 
 
-def test_a_worker_goes_on_when_the_database_does(queue: Queue, unavailable: Outage, log: Any) -> None:
+def test_a_worker_continues_after_a_database_outage(queue: Queue, unavailable: Outage, log: Any) -> None:
     line = ledger()
     with Worker(line, queue) as worker:
         queue.send_many([draft(row(1, account=name), group=name) for name in "abc"])
@@ -109,7 +109,7 @@ def test_a_worker_goes_on_when_the_database_does(queue: Queue, unavailable: Outa
     assert not log("ended")
 
 
-def test_what_a_handler_did_meanwhile_is_kept_afterwards(queue: Queue, unavailable: Outage) -> None:
+def test_a_handler_result_from_a_database_outage_is_committed_afterwards(queue: Queue, unavailable: Outage) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def handler(state: Any, message: Any) -> Any:
@@ -128,7 +128,7 @@ def test_what_a_handler_did_meanwhile_is_kept_afterwards(queue: Queue, unavailab
     assert queue.depth().messages == 0
 
 
-def test_a_consumer_goes_on_when_the_database_does(queue: Queue, unavailable: Outage, log: Any) -> None:
+def test_a_consumer_continues_after_a_database_outage(queue: Queue, unavailable: Outage, log: Any) -> None:
     handled: list[Any] = []
     with Consumer(queue, lambda message: handled.append(message.body)) as consumer:
         queue.send("a", group="a")
@@ -145,7 +145,9 @@ def test_a_consumer_goes_on_when_the_database_does(queue: Queue, unavailable: Ou
     assert len(log("available")) == 1
 
 
-def test_a_stop_waits_for_the_database_no_longer_than_its_grace(queue: Queue, unavailable: Outage, log: Any) -> None:
+def test_a_stop_waits_for_an_unavailable_database_at_most_its_grace_period(
+    queue: Queue, unavailable: Outage, log: Any
+) -> None:
     worker = Worker(ledger(), queue, grace_s=0.1)
     with unavailable():
         worker.__enter__()
@@ -156,7 +158,7 @@ def test_a_stop_waits_for_the_database_no_longer_than_its_grace(queue: Queue, un
     assert ended.levelname == "ERROR"
 
 
-def test_a_service_is_not_ready_meanwhile(queue: Queue, unavailable: Outage) -> None:
+def test_a_service_is_not_ready_during_a_database_outage(queue: Queue, unavailable: Outage) -> None:
     service = Service([Job(ledger(), queue)])
     running = threading.Thread(target=service.run, daemon=True)
     running.start()
@@ -170,7 +172,9 @@ def test_a_service_is_not_ready_meanwhile(queue: Queue, unavailable: Outage) -> 
 
 
 @pytest.mark.parametrize("kind", ["worker", "consumer"])
-def test_an_error_that_ends_it_is_logged_and_told(queue: Queue, log: Any, kind: str) -> None:
+def test_an_error_that_ends_a_worker_or_consumer_is_logged_and_passed_to_on_error(
+    queue: Queue, log: Any, kind: str
+) -> None:
     def wrong(*_: Any) -> int:
         return 7
 
@@ -191,7 +195,7 @@ def test_an_error_that_ends_it_is_logged_and_told(queue: Queue, log: Any, kind: 
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_under_them_loses_nothing(log: Any) -> None:
+def test_a_killed_postgres_server_loses_no_message_of_workers_and_consumers(log: Any) -> None:
     """Nobody knows of the commits that were under way. So what was received comes again when its lease is over."""
     with tempfile.TemporaryDirectory(prefix="inturn-postgres-", ignore_cleanup_errors=True) as directory:
         server = start(Path(directory) / "data")

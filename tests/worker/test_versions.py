@@ -177,9 +177,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("case", CHANGED)
-def test_a_state_type_that_would_lose_something_is_refused_before_anything_is_written(
-    engine: Engine, case: str
-) -> None:
+def test_an_incompatible_state_type_is_refused_before_anything_is_written(engine: Engine, case: str) -> None:
     engine.step(ledger(), rows(1))
     fields, why = CHANGED[case]
     other = ledger(make_dataclass("Old", fields))
@@ -189,7 +187,7 @@ def test_a_state_type_that_would_lose_something_is_refused_before_anything_is_wr
     engine.step(ledger(), rows(3))
 
 
-def test_fields_with_defaults_may_be_added_also_within(engine: Engine) -> None:
+def test_fields_with_defaults_may_be_added_to_a_state_and_to_nested_records(engine: Engine) -> None:
     item = make_dataclass("Item", [("sku", str, ""), ("count", int, 1)])
     grown = make_dataclass(
         "Old", [NAME, AMOUNT, ("items", list[item], field(default_factory=list)), ("note", str, "-")]
@@ -224,7 +222,7 @@ def add_cents(state: New, message: Row) -> tuple[New, list[Any]]:
 
 
 @pytest.mark.parametrize("upgrade", [upgrade, in_place])
-def test_a_new_version_goes_on_from_what_upgrade_makes(engine: Engine, upgrade: Any) -> None:
+def test_a_new_pipeline_version_continues_with_the_upgraded_states(engine: Engine, upgrade: Any) -> None:
     new = ledger(New, add_cents, version=3, upgrade=upgrade)
     second = replace(ledger(), version=2, upgrade=lambda state, version: Old(state["name"], state["amount"] * 100))
     engine.step(ledger(), rows(1) + rows(1, 2, account="b") + rows(2, account="c"))  # c waits
@@ -240,7 +238,7 @@ def test_a_new_version_goes_on_from_what_upgrade_makes(engine: Engine, upgrade: 
         engine.step(ledger(), rows(9))
 
 
-def test_a_state_without_a_type_is_upgraded_too(engine: Engine) -> None:
+def test_an_untyped_state_is_upgraded(engine: Engine) -> None:
     count = lambda state, message: ({"n": state.get("n", 0) + 1}, [])  # noqa: E731
     engine.step(ledger(dict, count), rows(1, 2))
     numbered = lambda state, message: (state + 1, [])  # noqa: E731
@@ -278,7 +276,7 @@ def resume(group: str, at_us: int) -> Decision:
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_group_whose_state_cannot_be_upgraded_fails_alone(engine: Engine, case: str) -> None:
+def test_a_group_whose_state_cannot_be_upgraded_is_the_only_failed_group(engine: Engine, case: str) -> None:
     wrong, why = WRONG[case]
     engine.step(ledger(), rows(1) + rows(1, 2, account="b") + rows(1, 2, account="c"))
     only = lambda state, version: (wrong if state["amount"] == 5 else upgrade)(state, version)  # noqa: E731
@@ -311,7 +309,7 @@ def test_a_group_whose_state_cannot_be_upgraded_fails_alone(engine: Engine, case
     assert {each[0] for each in engine.standing(mended).values()} == {"open"}
 
 
-def test_a_state_that_is_left_of_an_older_version_needs_its_upgrade(engine: Engine) -> None:
+def test_a_remaining_state_of_an_older_version_requires_the_upgrade_function(engine: Engine) -> None:
     engine.step(ledger(), rows(1) + rows(1, account="b"))
     new = ledger(New, add_cents, version=2, upgrade=raises)
     engine.step(new, rows(2))
@@ -325,7 +323,7 @@ def test_a_state_that_is_left_of_an_older_version_needs_its_upgrade(engine: Engi
     assert states["b"].cents == (505 if isinstance(engine, InWorker) else 500)  # its message was given back
 
 
-def test_definitions_of_versions() -> None:
+def test_invalid_version_and_upgrade_arguments_are_refused() -> None:
     for version in (0, True, 1.5, 2**31):
         with pytest.raises(PipelineError, match=r"Pipeline\(version=.*expected a whole number from 1"):
             ledger(version=version)
@@ -374,13 +372,13 @@ rich = st.builds(
 
 @given(rich)
 @settings(max_examples=settings.default.max_examples // 2)
-def test_json_values_of_a_state_are_those_that_a_store_gives(state: Rich) -> None:
+def test_as_json_gives_a_state_the_same_json_values_as_a_store(state: Rich) -> None:
     kept = msgspec.msgpack.decode(msgspec.msgpack.encode(state))
     assert as_json(state) == msgspec.to_builtins(kept, str_keys=True) == msgspec.json.decode(msgspec.json.encode(state))
 
 
 @pytest.mark.parametrize("kind", [Rich, Old, dict, list[int], dict[str, Item | None], tuple[int, str], int | None])
-def test_a_shape_is_json_and_fits_itself(kind: Any) -> None:
+def test_a_state_shape_survives_json_and_has_no_change_to_itself(kind: Any) -> None:
     shape = shape_of(kind_of(kind))
     assert change(msgspec.json.decode(msgspec.json.encode(shape)), shape) is None
 
@@ -391,7 +389,7 @@ class Node:
     next: "Node | None" = None
 
 
-def test_a_type_that_holds_itself_has_a_shape() -> None:
+def test_a_recursive_type_has_a_shape() -> None:
     shape = shape_of(kind_of(Node))
     assert change(shape, shape) is None
     assert change(shape, shape_of(kind_of(Item))) == "state.value was removed"

@@ -94,7 +94,7 @@ ONE = ("app.py:ledger", "--queue", "shop.db#payments", "--deliver", "app.py:post
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_database_that_is_not_there_yet_is_made_with_the_queues(folder: Path, processes: int) -> None:
+def test_work_creates_a_missing_database_with_its_queues(folder: Path, processes: int) -> None:
     options = ("--queue", "new.db#payments", "--deliver", "#credits", "--processes", processes, "--until-empty")
     done = ran(folder, "app.py:ledger", *options, "--health", f"127.0.0.1:{free_port()}")
     assert done.returncode == 0
@@ -112,7 +112,7 @@ def test_a_database_that_is_not_there_yet_is_made_with_the_queues(folder: Path, 
 
 
 @pytest.mark.thorough
-def test_what_is_wrong_is_told_before_a_database_is_made(folder: Path) -> None:
+def test_work_reports_wrong_arguments_before_it_creates_a_database(folder: Path) -> None:
     new = ("--queue", "new.db#payments", "--until-empty")
     for words in (("app.py:none", *new), ("app.py:ledger", *new, "--deliver", "app.py:none"), ("none.py:x", *new)):
         assert ran(folder, *words).returncode == 1
@@ -123,7 +123,7 @@ def test_what_is_wrong_is_told_before_a_database_is_made(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_several_that_start_at_once_make_one_database(folder: Path) -> None:
+def test_commands_started_concurrently_create_one_database(folder: Path) -> None:
     words = command("app.py:ledger", "--queue", "new.db#payments", "--until-empty")
     started = [subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     said = [each.communicate(timeout=120)[1] for each in started]
@@ -131,7 +131,7 @@ def test_several_that_start_at_once_make_one_database(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_one_database_may_be_spelt_in_two_ways(folder: Path) -> None:
+def test_two_spellings_of_one_database_path_are_accepted(folder: Path) -> None:
     table = '[[pipelines]]\npipeline = "app.py:{}"\nqueue = "{}"\n'
     both = table.format("ledger", f"{folder}/new.db#a") + table.format("copy", f"../{folder.name}/new.db#b")
     (folder / "work.toml").write_text(both)
@@ -140,7 +140,7 @@ def test_one_database_may_be_spelt_in_two_ways(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_tables_that_are_not_there_yet_are_made_with_the_queue(folder: Path, empty_postgres_url: str) -> None:
+def test_work_creates_missing_postgres_tables_with_the_queue(folder: Path, empty_postgres_url: str) -> None:
     done = ran(folder, "app.py:ledger", "--queue", f"{empty_postgres_url}#payments", "--until-empty")
     assert (done.returncode, "created payments." in done.stderr) == (0, True), done.stderr
     with inturn.open(empty_postgres_url) as db:
@@ -148,7 +148,7 @@ def test_tables_that_are_not_there_yet_are_made_with_the_queue(folder: Path, emp
 
 
 @pytest.mark.thorough
-def test_it_works_until_the_queue_is_empty_and_tells_the_counts(folder: Path) -> None:
+def test_until_empty_ends_with_the_empty_queue_and_prints_the_counts(folder: Path) -> None:
     send(folder)
     done = ran(folder, *ONE, "--until-empty")
     assert (done.returncode, done.stderr) == (0, "")
@@ -175,7 +175,9 @@ def test_it_works_until_the_queue_is_empty_and_tells_the_counts(folder: Path) ->
 
 
 @pytest.mark.thorough
-def test_a_file_names_several_pipelines_beside_it(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_configuration_file_runs_several_pipelines_from_its_directory(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     send(folder)
     send(folder, queue="others")
     (folder / "work.toml").write_text(
@@ -201,7 +203,9 @@ def test_a_file_names_several_pipelines_beside_it(folder: Path, tmp_path_factory
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("whom", ["parent", "all"])
-def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: int, whom: str) -> None:
+def test_a_stop_finishes_running_handlers_and_is_visible_to_health_probes(
+    folder: Path, processes: int, whom: str
+) -> None:
     """A process manager tells the parent, or every process of the group."""
     send(folder, groups=1, messages=1, sleep=2)
     port = free_port()
@@ -245,7 +249,7 @@ def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: in
 
 
 @pytest.mark.slow
-def test_a_stop_at_any_moment_of_the_start_ends_all_processes(folder: Path) -> None:
+def test_a_stop_during_the_start_ends_all_processes(folder: Path) -> None:
     for pause_s in (0.2, 0.5, 0.9, 1.5):
         with subprocess.Popen(
             command(*ONE, "--processes", 4), cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True
@@ -260,9 +264,7 @@ def test_a_stop_at_any_moment_of_the_start_ends_all_processes(folder: Path) -> N
 @pytest.mark.parametrize(
     ("ended_by", "told"), [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGTERM, "ended without being stopped")]
 )
-def test_a_process_that_ends_is_started_again_and_nothing_is_lost(
-    folder: Path, ended_by: signal.Signals, told: str
-) -> None:
+def test_a_killed_worker_process_is_restarted_without_loss(folder: Path, ended_by: signal.Signals, told: str) -> None:
     send(folder, groups=20, messages=5)
     send(folder, groups=1, messages=0)
     log = folder / "log"
@@ -284,7 +286,7 @@ def test_a_process_that_ends_is_started_again_and_nothing_is_lost(
 
 
 @pytest.mark.slow
-def test_a_process_that_a_handler_ends_is_started_again(folder: Path) -> None:
+def test_a_worker_process_exited_by_a_handler_is_restarted(folder: Path) -> None:
     send(folder, groups=1, messages=1, leave=True)
     done = ran(folder, *ONE, "--processes", 2, "--until-empty")
     assert done.returncode == 0
@@ -295,7 +297,7 @@ def test_a_process_that_a_handler_ends_is_started_again(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_without_their_parent_stop(folder: Path) -> None:
+def test_worker_processes_stop_when_their_parent_is_killed(folder: Path) -> None:
     send(folder, groups=40, messages=1)
     with subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stderr=subprocess.DEVNULL, text=True) as one:
         pids = until(lambda: {int(pid) for pid, _, _ in posted(folder)}, process=one)
@@ -305,7 +307,7 @@ def test_processes_without_their_parent_stop(folder: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("processes", [1, 2])
-def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, processes: int) -> None:
+def test_a_pipeline_error_ends_the_command_with_its_text_and_no_traceback(folder: Path, processes: int) -> None:
     send(folder, groups=1, messages=1, wrong=True)
     done = ran(folder, *ONE, "--processes", processes)
     assert (done.returncode, done.stdout) == (1, "")
@@ -331,7 +333,7 @@ def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, pro
         (["--config", "app.py"], ": not valid TOML"),
     ],
 )
-def test_what_cannot_be_begun_is_refused_in_a_sentence(
+def test_invalid_command_arguments_are_refused_with_a_clear_message(
     folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
     from typer.testing import CliRunner
@@ -347,7 +349,9 @@ def test_what_cannot_be_begun_is_refused_in_a_sentence(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_sdk_is_set_up_by_its_variables(folder: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+def test_telemetry_configures_the_sdk_from_the_otel_variables(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
     send(folder)
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
@@ -360,7 +364,7 @@ def test_the_sdk_is_set_up_by_its_variables(folder: Path, monkeypatch: pytest.Mo
     assert "OTEL_TRACES_EXPORTER is 'nowhere'" in " ".join(done.stderr.split())
 
 
-def test_a_configuration_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
+def test_a_configuration_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "work.toml"
     file.write_text('[[pipelines]]\npipeline = "a:b"\nqueue = "shop.db#q"\nconcurency = 3\n')
     with pytest.raises(InputError, match="concurency"):
@@ -399,7 +403,7 @@ def _finish(argument: Any, uplink: StatusPipe) -> None:
 
 
 @pytest.mark.thorough
-def test_a_process_that_fails_ends_the_others() -> None:
+def test_a_failed_process_ends_the_process_group_with_its_error() -> None:
     with pytest.raises(WorkFailed, match="InputError: wrong thing"):
         ProcessGroup(_fail, "thing", 2).run()
     with pytest.raises(WorkFailed, match="exit code 3"):
@@ -408,14 +412,14 @@ def test_a_process_that_fails_ends_the_others() -> None:
 
 
 @pytest.mark.thorough
-def test_a_process_that_fails_lets_the_others_finish(tmp_path: Path) -> None:
+def test_a_failed_process_lets_the_other_processes_finish_their_work(tmp_path: Path) -> None:
     with pytest.raises(WorkFailed, match="wrong"):
         ProcessGroup(_one_fails, str(tmp_path), 2).run()
     assert (tmp_path / "finished").exists()
 
 
 @pytest.mark.thorough
-def test_a_stop_before_the_start_starts_nothing() -> None:
+def test_a_process_group_stopped_before_its_start_starts_no_process() -> None:
     group = ProcessGroup(_wait, None, 2)
     group.stop_soon()
     group.run()
@@ -457,7 +461,7 @@ def got(folder: Path) -> Any:
 
 @pytest.mark.thorough
 @pytest.mark.thorough
-def test_a_ready_made_delivery_is_a_table_of_the_configuration(folder: Path) -> None:
+def test_a_built_in_delivery_is_configured_by_a_table_of_the_configuration_file(folder: Path) -> None:
     books = sqlite3.connect(folder / "books.db")
     books.execute("create table postings (effect_id text primary key, balance int)")
     table = 'deliver = { kind = "table", database = "books.db", name = "postings", columns = { balance = "balance" } }'
@@ -475,7 +479,7 @@ def test_a_ready_made_delivery_is_a_table_of_the_configuration(folder: Path) -> 
 
 
 @pytest.mark.parametrize("deliver", ["chain.py:to_others", "#others", "shop.db#others"])
-def test_outputs_go_to_a_queue_of_the_same_database(folder: Path, deliver: str) -> None:
+def test_deliver_sends_outputs_to_a_queue_of_the_same_database(folder: Path, deliver: str) -> None:
     """A bare queue gets them with the group of the pipeline, here another than the credits'."""
     (folder / "chain.py").write_text(CHAIN)
     (folder / "work.toml").write_text(
@@ -511,7 +515,7 @@ queue = "shop.db#others"
         ("shop.db#", "names no queue; expected DATABASE#QUEUE"),
     ],
 )
-def test_a_queue_that_cannot_take_outputs_is_refused_at_the_start(folder: Path, deliver: str, why: str) -> None:
+def test_an_unsuitable_destination_queue_is_refused_at_the_start(folder: Path, deliver: str, why: str) -> None:
     with inturn.open(folder / "other.db") as db:
         db.queue("others")
     done = ran(folder, "app.py:ledger", "--queue", "shop.db#payments", "--deliver", deliver, "--until-empty")

@@ -22,7 +22,7 @@ from inturn.telemetry import log_payloads
 from inturn.worker import Worker, work
 
 
-def test_messages_are_applied_in_their_order_and_outputs_have_effect_ids(shop: Shop) -> None:
+def test_a_worker_applies_messages_in_order_and_gives_outputs_effect_ids(shop: Shop) -> None:
     line = ledger()
     messages = [row(revision, revision, account) for revision in range(1, 6) for account in "abc"]
     shop.send(messages)
@@ -72,7 +72,7 @@ ROWS = st.lists(
 @given(parts=st.lists(ROWS, min_size=1, max_size=3))
 @settings(max_examples=25)
 @pytest.mark.thorough
-def test_every_grade_of_order_decides_as_the_timeline(order: Order, parts: list[list[Row]]) -> None:
+def test_every_order_grade_decides_like_the_pure_timeline(order: Order, parts: list[list[Row]]) -> None:
     ids = {"id": "id"} if isinstance(order, Arrival | Timestamp) else {}
     line = ledger(order, **ids)
     with Shop("memory") as shop:
@@ -123,7 +123,9 @@ def test_absent_fields_are_filled_from_the_envelope(shop: Shop) -> None:
         ([1], {"group": "a", "revision": 1}, "the body is a JSON list; expected an object"),
     ],
 )
-def test_what_cannot_be_placed_is_rejected_as_invalid(shop: Shop, body: Any, envelope: Row, why: str) -> None:
+def test_a_message_without_a_valid_group_or_order_is_rejected_as_invalid(
+    shop: Shop, body: Any, envelope: Row, why: str
+) -> None:
     line = ledger(id="tx")
     shop.send([row(1, account="z")])
     shop.queue.send(body, **envelope)
@@ -136,7 +138,7 @@ def test_what_cannot_be_placed_is_rejected_as_invalid(shop: Shop, body: Any, env
 
 
 @pytest.mark.parametrize("group", ["a", None])
-def test_an_invalid_message_ends_the_worker_if_the_pipeline_says_so(shop: Shop, group: str | None) -> None:
+def test_on_invalid_fail_ends_the_worker_at_an_invalid_message(shop: Shop, group: str | None) -> None:
     line = ledger(on_invalid="fail")
     shop.queue.send({"amount": 1}, group=group)
     with pytest.raises(InvalidMessage, match="is null"):
@@ -170,7 +172,7 @@ def typed(state: Account, message: Transaction) -> tuple[Account, list[Posted]]:
     return state, [Posted(message.on_day, state.balance)]
 
 
-def test_messages_and_states_have_types(shop: Shop) -> None:
+def test_typed_messages_and_states_are_converted_by_the_worker(shop: Shop) -> None:
     line = Pipeline(
         name="ledger",
         group="account_id",
@@ -190,7 +192,7 @@ def test_messages_and_states_have_types(shop: Shop) -> None:
     assert seen["rejected"] == [("7", "invalid")]
 
 
-def test_a_time_in_a_dict_is_text_in_the_queue(shop: Shop) -> None:
+def test_a_datetime_in_a_dict_message_is_text_in_the_queue(shop: Shop) -> None:
     line = ledger(Timestamp("at", lateness="1 minute"), handler=lambda state, m: ({"at": str(m["at"])}, []), id="id")
     noon = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
     for minutes, number in ((0, "1"), (5, "2")):
@@ -205,7 +207,7 @@ def test_a_time_in_a_dict_is_text_in_the_queue(shop: Shop) -> None:
 # -- what ends the worker --------------------------------------------------------------------------------------
 
 
-def test_a_handler_that_returns_something_else_ends_the_worker_and_keeps_nothing(shop: Shop) -> None:
+def test_an_invalid_handler_result_ends_the_worker_and_commits_nothing(shop: Shop) -> None:
     shop.send([row(1)])
     with pytest.raises(HandlerError, match=r"must take \(state, message\) and return"):
         shop.work(ledger(handler=lambda state, message: state))
@@ -221,7 +223,9 @@ def sometimes_wrong(state: Row, message: Row) -> Any:
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-def test_a_wrong_result_parks_its_group_if_the_handler_applies_another_message(shop: Shop, concurrency: int) -> None:
+def test_an_invalid_result_parks_only_its_group_if_the_handler_applies_another_message(
+    shop: Shop, concurrency: int
+) -> None:
     """Also if the wrong one is the first of all."""
     line = ledger(handler=sometimes_wrong)
     bad = [f"bad {number}" for number in range(5)]
@@ -233,7 +237,7 @@ def test_a_wrong_result_parks_its_group_if_the_handler_applies_another_message(s
     assert shop.seen(line)["status"] == {**dict.fromkeys(bad, "failed"), "good": "open"}
 
 
-def test_a_handler_that_was_right_before_a_restart_is_not_wrong_for_every_message(shop: Shop) -> None:
+def test_a_handler_that_succeeded_before_a_restart_parks_only_the_failing_group(shop: Shop) -> None:
     line = ledger(handler=sometimes_wrong)
     shop.send([row(1)])
     shop.work(line)
@@ -248,7 +252,7 @@ def test_a_handler_that_was_right_before_a_restart_is_not_wrong_for_every_messag
 
 
 @pytest.mark.parametrize("groups", [3, 100])
-def test_a_handler_that_is_wrong_for_every_message_ends_the_worker_and_keeps_nothing(shop: Shop, groups: int) -> None:
+def test_a_handler_with_only_invalid_results_ends_the_worker_and_commits_nothing(shop: Shop, groups: int) -> None:
     calls = []
 
     def handler(state: Row, message: Row) -> None:
@@ -268,7 +272,7 @@ class Colour(enum.Enum):
     BLUE = "blue"
 
 
-def test_no_group_is_parked_for_what_a_set_in_an_output_holds(shop: Shop) -> None:
+def test_an_output_with_a_set_of_enum_members_does_not_park_its_group(shop: Shop) -> None:
     line = ledger(handler=lambda state, message: (state, [{"colours": set([*Colour][: message["amount"]])}]))
     shop.send([row(1, 1), row(2, 2)])
     shop.work(line)
@@ -277,7 +281,7 @@ def test_no_group_is_parked_for_what_a_set_in_an_output_holds(shop: Shop) -> Non
 
 @pytest.mark.parametrize("raised", RAISED)
 @pytest.mark.parametrize("shows", [False, True])
-def test_whatever_a_handler_raises_parks_its_group_only(shop: Shop, raised: str, shows: bool) -> None:
+def test_any_exception_type_of_a_handler_parks_only_its_group(shop: Shop, raised: str, shows: bool) -> None:
     def handler(state: Row, message: Row) -> Any:
         if message["amount"] < 0:
             raise RAISED[raised]()
@@ -299,7 +303,7 @@ def test_whatever_a_handler_raises_parks_its_group_only(shop: Shop, raised: str,
     [object(), float("nan"), {1}, {1: 2}, b"x", 2**63],
     ids=lambda each: type(each).__name__ if type(each) is object else repr(each),
 )
-def test_a_state_that_would_not_come_back_parks_its_group(shop: Shop, wrong: Any) -> None:
+def test_a_state_that_cannot_be_stored_and_read_back_parks_its_group(shop: Shop, wrong: Any) -> None:
     line = ledger(handler=lambda state, message: ({"it": wrong if message["amount"] == 2 else (1, 2)}, []))
     rows = [row(1), row(2, 2), row(3), row(1, account="b")]
     shop.send(rows)
@@ -317,7 +321,7 @@ def test_another_pipeline_of_the_same_name_is_refused(shop: Shop) -> None:
         Worker(ledger(Monotone("revision")), shop.queue)
 
 
-def test_what_is_asked_wrongly(shop: Shop) -> None:
+def test_invalid_arguments_of_work_are_refused(shop: Shop) -> None:
     with pytest.raises(NoSuchQueue):
         work(ledger(), Queue(shop.writer, "nothing"))
     with pytest.raises(InputError, match="concurrency is 0"):

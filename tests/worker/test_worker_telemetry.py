@@ -65,7 +65,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Told:
 # --- logs ---
 
 
-def test_a_group_that_parks_and_goes_on(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_parking_and_resuming_a_group_is_logged_without_content(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "inturn")
     pipeline = ledger()
     shop.send([row(1), row(2, amount=-7), row(3)])
@@ -80,14 +80,18 @@ def test_a_group_that_parks_and_goes_on(shop: Shop, caplog: pytest.LogCaptureFix
     assert told(caplog) == [("inturn.worker", "INFO", "resume"), ("inturn.worker", "WARNING", "reject")]
 
 
-def test_conflicts_and_rejected_messages(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_conflicts_and_rejected_messages_are_logged_with_their_group(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     shop.send([row(1), row(1, amount=9), {"account": "a", "amount": 1}])
     shop.work(ledger())
     assert sorted(event for *_, event in told(caplog)) == ["conflict", "reject"]
     assert {each.group for each in caplog.records} == {"a"}  # type: ignore[attr-defined]
 
 
-def test_retries_of_the_handler_and_of_deliveries(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_retries_of_the_handler_and_of_deliveries_are_logged_and_counted(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "inturn")
     telemetry.prometheus(registry=CollectorRegistry())
     calls: list[int] = []
@@ -120,7 +124,7 @@ def test_retries_of_the_handler_and_of_deliveries(shop: Shop, caplog: pytest.Log
     assert sum(each["retries"][0] for each in workers) >= 2  # each test has a database of its own
 
 
-def test_a_lost_lease(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_lease_is_logged_as_a_warning(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     began, may_end = threading.Event(), threading.Event()
 
     def waits(state: Any, message: Any) -> Any:
@@ -138,7 +142,7 @@ def test_a_lost_lease(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_dead_letter_and_a_parked_group_of_a_queue(
+def test_dead_letters_and_parked_queue_groups_are_logged_without_content(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "inturn")
@@ -158,7 +162,7 @@ def test_a_dead_letter_and_a_parked_group_of_a_queue(
     assert "a reason" not in caplog.text
 
 
-def test_a_connection_that_was_lost(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reconnect_after_a_lost_connection_is_logged(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
     with inturn.open(postgres_url, durable=False) as db, inturn.open(postgres_url, durable=False) as other:
         queue = db.queue("q")
         pid = db.store._connection.pgconn.backend_pid  # type: ignore[attr-defined]
@@ -180,7 +184,7 @@ def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[str, ...]], fl
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_prometheus_shows_databases_and_workers(
+def test_prometheus_exports_the_metrics_of_databases_and_workers(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr(limits, "FIGURES_S", 0.0)
@@ -292,7 +296,7 @@ def test_messages_sent_together_in_a_span_are_one_trace(shop: Shop, spans: InMem
     assert len({each.context.trace_id for each in spans.get_finished_spans()}) == 1
 
 
-def test_an_error_of_the_handler_is_recorded(shop: Shop, spans: InMemorySpanExporter) -> None:
+def test_an_error_of_the_handler_is_recorded_in_the_process_span(shop: Shop, spans: InMemorySpanExporter) -> None:
     shop.queue.send(row(1, amount=-1), group="a")
     shop.work(ledger())
     (process,) = by_name(spans)["process q"]
@@ -301,7 +305,7 @@ def test_an_error_of_the_handler_is_recorded(shop: Shop, spans: InMemorySpanExpo
     assert [each.name for each in process.events] == ["exception"]
 
 
-def test_an_error_of_deliver_is_recorded(shop: Shop, spans: InMemorySpanExporter) -> None:
+def test_an_error_of_deliver_is_recorded_in_the_deliver_span(shop: Shop, spans: InMemorySpanExporter) -> None:
     calls: list[int] = []
 
     def deliver(_output: Any, _effect_id: str) -> None:
@@ -316,7 +320,7 @@ def test_an_error_of_deliver_is_recorded(shop: Shop, spans: InMemorySpanExporter
     assert first.context.trace_id == second.context.trace_id
 
 
-def test_what_was_sent_unrecorded_stays_so(shop: Shop, spans: InMemorySpanExporter) -> None:
+def test_a_message_sent_unsampled_is_not_recorded_downstream(shop: Shop, spans: InMemorySpanExporter) -> None:
     """The sender decides: the attributes say that nothing is recorded, so nothing is, whatever this sampler says."""
     recording = observer.active
     telemetry.instrument(tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
@@ -327,7 +331,7 @@ def test_what_was_sent_unrecorded_stays_so(shop: Shop, spans: InMemorySpanExport
     assert spans.get_finished_spans() == ()
 
 
-def test_a_trace_state_is_carried(shop: Shop, spans: InMemorySpanExporter) -> None:
+def test_a_trace_state_is_propagated_to_the_process_span(shop: Shop, spans: InMemorySpanExporter) -> None:
     parent = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "tracestate": "vendor=x"}
     shop.queue.send(row(1), group="a", attributes={"mine": '"traceparent":"', **parent})
     assert shop.queue.peek()[0].attributes == {"mine": '"traceparent":"', **parent}, "what the caller gives stays"
@@ -338,7 +342,7 @@ def test_a_trace_state_is_carried(shop: Shop, spans: InMemorySpanExporter) -> No
 
 
 @pytest.mark.parametrize("broken", ["", "00", f"00-{'0' * 32}-{'2' * 16}-01", "x" * 55, f"00-{'1' * 32}-{'g' * 16}-01"])
-def test_a_malformed_trace_context_is_none(shop: Shop, spans: InMemorySpanExporter, broken: str) -> None:
+def test_a_malformed_trace_context_is_ignored(shop: Shop, spans: InMemorySpanExporter, broken: str) -> None:
     shop.queue.send(row(1), group="a", attributes={"traceparent": broken})
     shop.work(ledger())
     (process,) = by_name(spans)["process q"]
@@ -351,7 +355,7 @@ async def sends(queue: Queue) -> None:
     await message.ack.aio()
 
 
-def test_a_consumer_of_its_own(shop: Shop, spans: InMemorySpanExporter) -> None:
+def test_telemetry_processing_links_a_manual_consumer_to_its_sends(shop: Shop, spans: InMemorySpanExporter) -> None:
     asyncio.run(sends(shop.queue))
     shop.queue.send("x", group="a")
     messages = shop.queue.receive(2)
@@ -379,7 +383,7 @@ def test_a_chain_is_one_trace(shop: Shop, spans: InMemorySpanExporter) -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_the_messages_of_consume_are_observed(is_async: bool, spans: InMemorySpanExporter) -> None:
+def test_consume_records_a_process_span_linked_to_the_send(is_async: bool, spans: InMemorySpanExporter) -> None:
     def handle(message: Any) -> None:
         trace.get_current_span().set_attribute("seen", message.body)
 
@@ -395,13 +399,13 @@ def test_the_messages_of_consume_are_observed(is_async: bool, spans: InMemorySpa
     assert [link.context.span_id for link in process.links] == [send.context.span_id]
 
 
-def test_a_context_that_does_not_fit_is_left_out(shop: Shop, spans: InMemorySpanExporter) -> None:
+def test_a_trace_context_beyond_the_message_size_is_left_out(shop: Shop, spans: InMemorySpanExporter) -> None:
     shop.queue.send("x" * (limits.BODY_BYTES - 40))
     assert shop.queue.peek()[0].attributes == {}
     assert draft("x" * limits.BODY_BYTES).attributes is None
 
 
-def test_a_failed_send_is_recorded(shop: Shop, spans: InMemorySpanExporter) -> None:
+def test_a_failed_send_is_recorded_with_its_error_type(shop: Shop, spans: InMemorySpanExporter) -> None:
     with pytest.raises(inturn.InturnError):
         Queue(shop.writer, "nowhere").send("x")
     (span,) = spans.get_finished_spans()
@@ -429,7 +433,9 @@ def messages(meter: InMemoryMetricReader, what: str) -> dict[tuple[str, str], in
     }
 
 
-def test_metrics_of_the_conventions(shop: Shop, meter: InMemoryMetricReader) -> None:
+def test_metrics_follow_the_messaging_conventions_and_the_prometheus_names(
+    shop: Shop, meter: InMemoryMetricReader
+) -> None:
     shop.send([row(1), row(2)])
     shop.work(ledger(), deliver=lambda _output, _effect_id: None)
     found = measured(meter)

@@ -58,7 +58,7 @@ def wrong(page: Page) -> list[str]:
 
 
 @pytest.mark.slow
-def test_no_view_has_a_violation_in_any_scheme_or_size(bank: Bank, page: Page) -> None:
+def test_no_page_has_an_axe_violation_in_any_colour_scheme_or_size(bank: Bank, page: Page) -> None:
     with bank.served() as address:
         faults = {}
         for name, path in views(bank).items():
@@ -78,7 +78,7 @@ def test_no_view_has_a_violation_in_any_scheme_or_size(bank: Bank, page: Page) -
     assert faults == {}
 
 
-def test_the_page_of_the_log_in_has_no_violation(bank: Bank, page: Page) -> None:
+def test_the_login_page_has_no_axe_violation(bank: Bank, page: Page) -> None:
     config = ConsoleConfig(
         people=[Account(name="ann", role=Role.VIEWER, token="x" * 20)], actions_log=str(bank.folder / "actions")
     )
@@ -106,7 +106,7 @@ def tab_to(page: Page, selector: str) -> None:
     raise AssertionError(f"Tab does not come to {selector}")
 
 
-def test_the_keyboard_is_enough(bank: Bank, page: Page) -> None:
+def test_a_failed_group_is_handled_with_the_keyboard_alone(bank: Bank, page: Page) -> None:
     with bank.served() as address:
         page.goto(address)
         page.keyboard.press("Tab")
@@ -131,7 +131,7 @@ def test_the_keyboard_is_enough(bank: Bank, page: Page) -> None:
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_a_screen_reader_has_what_the_eye_has(bank: Bank, page: Page, size: dict[str, int]) -> None:
+def test_landmarks_and_tables_have_accessible_names(bank: Bank, page: Page, size: dict[str, int]) -> None:
     page.set_viewport_size(size)  # type: ignore[arg-type]
     with bank.served() as address:
         page.goto(address)

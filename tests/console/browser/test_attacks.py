@@ -37,7 +37,7 @@ def foreign_page(html: str) -> Iterator[str]:
         server.shutdown()
 
 
-def test_no_script_in_a_content_runs(bank: Bank, page: Page) -> None:
+def test_scripts_in_message_contents_do_not_run(bank: Bank, page: Page) -> None:
     bank.send((EVIL, 1, 5), (EVIL, 2, -5), note=EVIL, tags=[EVIL])
     bank.work()
     at = {"store": bank.store, "group": EVIL}
@@ -68,7 +68,7 @@ def test_no_script_in_a_content_runs(bank: Bank, page: Page) -> None:
     assert dialogs == []
 
 
-def test_a_foreign_page_decides_nothing(bank: Bank, page: Page) -> None:
+def test_a_form_post_from_a_foreign_page_is_refused(bank: Bank, page: Page) -> None:
     fields = {"store": bank.store, "group": STUCK, "action": "drop", "by": "eve"}
     inputs = "".join(f'<input name="{name}" value="{value}">' for name, value in fields.items())
     with bank.served() as address:
@@ -91,7 +91,7 @@ def test_a_foreign_page_decides_nothing(bank: Bank, page: Page) -> None:
         assert ledger.pending_decisions(STUCK) == []
 
 
-def test_a_foreign_name_of_this_machine_gets_nothing(bank: Bank, page: Page) -> None:
+def test_a_request_with_a_foreign_host_name_gets_400(bank: Bank, page: Page) -> None:
     with bank.served() as address:
         rebound = address.replace("127.0.0.1", "rebound.example")
         for path in ("/", "/api/stuck", "/static/live.js"):

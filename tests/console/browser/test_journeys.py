@@ -27,7 +27,7 @@ class Clicks:
         self.count += 1
 
 
-def test_a_stuck_group_is_found_mended_and_resumed_in_four_clicks(bank: Bank, page: Page) -> None:
+def test_a_failed_group_is_found_corrected_and_resumed_in_four_clicks(bank: Bank, page: Page) -> None:
     clicks = Clicks(page)
     with bank.served() as address:
         page.goto(address)
@@ -76,7 +76,7 @@ def test_ten_thousand_groups_are_resumed_at_once(tmp_path: Path, page: Page) -> 
     assert clicks.count == 3
 
 
-def test_of_two_operators_the_later_is_told(bank: Bank, started_chromium: Browser, tmp_path: Path) -> None:
+def test_the_second_of_two_operators_is_refused(bank: Bank, started_chromium: Browser, tmp_path: Path) -> None:
     tokens = {name: f"{name}-0123456789-0123456789" for name in ("ann", "bob")}
     people = [Account(name=name, role=Role.OPERATOR, token=token) for name, token in tokens.items()]
     config = ConsoleConfig(people=people, actions_log=str(tmp_path / "actions"))
@@ -103,7 +103,7 @@ def test_of_two_operators_the_later_is_told(bank: Bank, started_chromium: Browse
             page.context.close()
 
 
-def test_a_page_goes_on_but_not_where_somebody_writes(bank: Bank, page: Page, context: BrowserContext) -> None:
+def test_a_page_refreshes_but_keeps_a_form_being_edited(bank: Bank, page: Page, context: BrowserContext) -> None:
     with bank.served() as address:
         page.goto(address)
         group = context.new_page()
@@ -127,7 +127,7 @@ def test_a_page_goes_on_but_not_where_somebody_writes(bank: Bank, page: Page, co
         assert group.evaluate("window.isSamePage")
 
 
-def test_a_field_has_the_input_of_its_type(bank: Bank, page: Page) -> None:
+def test_form_fields_have_inputs_of_their_types(bank: Bank, page: Page) -> None:
     with bank.served() as address:
         page.goto(address)
         page.get_by_role("link", name=STUCK).click()
@@ -156,7 +156,7 @@ def test_a_field_has_the_input_of_its_type(bank: Bank, page: Page) -> None:
         ]
 
 
-def test_who_has_not_seen_that_another_message_fails_now_does_not_drop_it(bank: Bank, page: Page) -> None:
+def test_a_drop_is_refused_if_another_message_fails_since_the_page_was_loaded(bank: Bank, page: Page) -> None:
     bank.send(("acct-1600", 1, -1), ("acct-1600", 2, -2))
     bank.work()
     with bank.served() as address:
@@ -179,7 +179,7 @@ def test_who_has_not_seen_that_another_message_fails_now_does_not_drop_it(bank: 
         expect(page.get_by_role("heading", name="Drop: carried out")).to_be_visible()
 
 
-def test_a_list_that_was_shown_is_what_is_decided(bank: Bank, page: Page) -> None:
+def test_a_bulk_decision_applies_only_to_the_groups_shown(bank: Bank, page: Page) -> None:
     bank.send(("acct-1601", 1, -1), ("acct-1602", 1, -1))
     bank.work()
     with bank.served() as address:
@@ -198,7 +198,7 @@ def test_a_list_that_was_shown_is_what_is_decided(bank: Bank, page: Page) -> Non
         expect(page.get_by_role("link", name="acct-1601")).to_be_hidden()
 
 
-def test_what_the_page_has_shown_since_it_was_loaded_goes_back_too(bank: Bank, page: Page) -> None:
+def test_redrive_all_includes_messages_shown_since_the_page_was_loaded(bank: Bank, page: Page) -> None:
     with bank.served() as address:
         page.goto(f"{address}/queues")
         page.get_by_role("link", name="letters-failed", exact=True).last.click()
@@ -211,7 +211,7 @@ def test_what_the_page_has_shown_since_it_was_loaded_goes_back_too(bank: Bank, p
         expect(page.locator("#live")).to_contain_text("0 messages: ")
 
 
-def test_enter_in_a_field_does_nothing(bank: Bank, page: Page) -> None:
+def test_enter_in_a_form_field_submits_nothing(bank: Bank, page: Page) -> None:
     with bank.served() as address:
         page.goto(address)
         page.get_by_role("link", name="acct-1402").click()
@@ -231,7 +231,7 @@ def test_enter_in_a_field_does_nothing(bank: Bank, page: Page) -> None:
         expect(page.locator("#live")).to_contain_text("3 messages: ")
 
 
-def test_without_scripts_the_pages_work(bank: Bank, started_chromium: Browser) -> None:
+def test_the_pages_work_without_javascript(bank: Bank, started_chromium: Browser) -> None:
     page = started_chromium.new_context(java_script_enabled=False).new_page()
     with bank.served(pipelines=[]) as address:
         page.goto(address)
@@ -244,7 +244,7 @@ def test_without_scripts_the_pages_work(bank: Bank, started_chromium: Browser) -
     page.context.close()
 
 
-def test_dead_letters_are_chosen_and_go_back_to_their_old_place(bank: Bank, page: Page) -> None:
+def test_dead_letters_are_selected_and_redriven_to_their_source_queue(bank: Bank, page: Page) -> None:
     with bank.served() as address:
         page.goto(address)
         page.get_by_role("link", name="Dead letters").click()
@@ -259,7 +259,7 @@ def test_dead_letters_are_chosen_and_go_back_to_their_old_place(bank: Bank, page
         expect(page.get_by_role("row", name=re.compile("city-2 in flight lease"))).to_be_visible()
 
 
-def test_a_search_finds_groups_ids_effect_ids_and_texts(bank: Bank, page: Page) -> None:
+def test_search_finds_groups_message_ids_effect_ids_and_texts(bank: Bank, page: Page) -> None:
     with open_inspector(bank.at, "ledger") as ledger:
         effect = next(iter(ledger.outputs())).effect_id
     with bank.served() as address:
@@ -281,7 +281,7 @@ def test_a_search_finds_groups_ids_effect_ids_and_texts(bank: Bank, page: Page) 
             expect(page.get_by_role("main")).to_contain_text(told)
 
 
-def test_a_page_is_small(bank: Bank, page: Page) -> None:
+def test_the_first_page_loads_less_than_250_kb(bank: Bank, page: Page) -> None:
     sizes: list[int] = []
     page.on("response", lambda answer: sizes.append(0 if "/live" in answer.url else len(answer.body())))
     bank.stuck(300)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.mark.postgres
 @pytest.mark.slow
-def test_a_database_that_is_killed_is_told_and_comes_back(tmp_path: Path, page: Page) -> None:
+def test_a_page_shows_a_killed_database_and_recovers(tmp_path: Path, page: Page) -> None:
     server = start(Path(tempfile.gettempdir()) / f"inturn-postgres-{uuid.uuid4().hex[:12]}")  # its user may read this
     try:
         bank = Bank(tmp_path, server.get_uri())
@@ -51,7 +51,7 @@ def test_a_database_that_is_killed_is_told_and_comes_back(tmp_path: Path, page: 
         stop(server)
 
 
-def test_a_console_that_begins_anew_is_told_and_takes_the_form(bank: Bank, page: Page) -> None:
+def test_a_page_shows_a_restarting_console_and_keeps_its_form(bank: Bank, page: Page) -> None:
     port = free_port()
     with bank.served(port=port) as address:
         page.goto(address)

@@ -68,7 +68,7 @@ EVIDENCE = {
 
 
 @pytest.mark.parametrize("order", EVIDENCE)
-def test_the_strongest_grade_that_the_data_carry(order: str) -> None:
+def test_the_strongest_grade_supported_by_the_evidence_is_proposed(order: str) -> None:
     seen = EVIDENCE[order]
     proposed = pipeline_code(seen, choose_grade(seen), "log")
     assert proposed == f'Pipeline(name="log", group="g", order={order.strip()}, handler=apply)'
@@ -95,7 +95,7 @@ amounts = st.integers(0, 2_000)
     gone=amounts,
     seconds=st.none() | st.floats(0, 1e9),
 )
-def test_what_is_proposed_is_a_pipeline_and_says_why(
+def test_the_proposed_pipeline_can_be_defined_and_has_evidence(
     keys: LogColumns,
     by: str | None,
     is_time: bool,
@@ -112,7 +112,7 @@ def test_what_is_proposed_is_a_pipeline_and_says_why(
     assert choice.evidence
 
 
-def test_a_column_that_alone_makes_messages_differ_is_named() -> None:
+def test_a_column_that_alone_distinguishes_conflicting_messages_is_named() -> None:
     seen = replace(
         COUNTS, found=found(conflict=3), differ=[DifferingColumns(["offset"], 0.9), DifferingColumns(["amount"], 0.1)]
     )

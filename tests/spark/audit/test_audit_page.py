@@ -81,7 +81,7 @@ def _silent(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
 
 
 @pytest.mark.thorough
-def test_the_page_tells_everything_that_was_found_with_its_counts() -> None:
+def test_the_page_lists_every_fault_with_its_count() -> None:
     seen = Page(page.render(full()))
     assert "1,234,567 messages of 8,901 groups: 13 kinds of faults" in seen.text
     for at, kind in enumerate(FaultKind):
@@ -99,7 +99,7 @@ def test_the_page_tells_everything_that_was_found_with_its_counts() -> None:
 
 
 @pytest.mark.thorough
-def test_the_pictures_say_what_they_show() -> None:
+def test_the_pictures_have_descriptive_labels() -> None:
     seen = Page(page.render(full()))
     assert len(seen.labels) == 7  # late by positions and seconds, gaps, sizes, consumers, two groups
     clock = "How late messages are, by the clock: median 3 seconds, 99% at most 11.7 minutes, "
@@ -116,7 +116,7 @@ def test_the_pictures_say_what_they_show() -> None:
 
 
 @pytest.mark.thorough
-def test_the_page_needs_nothing_from_outside_and_runs_nothing() -> None:
+def test_the_page_loads_no_external_resources_and_runs_no_scripts() -> None:
     html = page.render(full())
     seen = Page(html)
     assert "http" not in html.replace('xmlns="http://www.w3.org/2000/svg"', "")
@@ -126,7 +126,7 @@ def test_the_page_needs_nothing_from_outside_and_runs_nothing() -> None:
     assert page.render(full()) == html
 
 
-def test_other_peoples_names_are_shown_and_not_obeyed() -> None:
+def test_hostile_names_in_a_report_are_escaped() -> None:
     own = replace(full().worst[0], group=HOSTILE, gaps=[RevisionGap(HOSTILE, 0, 3, 5, 4, None, open=False)])
     report = replace(
         full(),
@@ -153,14 +153,14 @@ def test_other_peoples_names_are_shown_and_not_obeyed() -> None:
     assert "'  '" in seen.words
 
 
-def test_a_log_without_messages_says_so() -> None:
+def test_the_page_of_an_empty_log_says_no_messages() -> None:
     seen = Page(page.render(empty()))
     assert "No messages" in seen.text
     assert seen.tags["svg"] == 0
     assert not re.search(r"no faults|No fault|No revision|Gaps|None", seen.text)
 
 
-def test_a_log_of_one_message() -> None:
+def test_the_page_of_a_one_message_log_uses_the_singular() -> None:
     one = replace(
         empty(),
         messages=1,
@@ -181,7 +181,7 @@ def test_a_log_of_one_message() -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_not_wrong_but_not_known_either_is_told() -> None:
+def test_the_page_reports_open_gaps_and_missing_order_columns() -> None:
     still = replace(full(), found={}, gaps=GapSummary(0, 0, 2, 3, None, "2 messages of its group"))
     assert "no faults, but 3 revisions may still arrive" in Page(page.render(still)).text
     blind = replace(still, keys=LogColumns("g"), gaps=None, late=None)
@@ -192,7 +192,7 @@ def test_what_is_not_wrong_but_not_known_either_is_told() -> None:
 
 
 @pytest.mark.thorough
-def test_an_order_by_time_is_drawn_as_times() -> None:
+def test_an_order_by_time_has_a_time_axis() -> None:
     points = [(NOON_US + 60_000_000 * at, None, 0) for at in range(30)]
     timed = line("a", *points, (NOON_US, "late", 0), (NOON_US, "tie", 0))
     report = replace(full(), keys=LogColumns("g", order_by="ts"), gaps=None, grade=None, worst=[timed])
@@ -204,7 +204,7 @@ def test_an_order_by_time_is_drawn_as_times() -> None:
     assert "1,709,294," in counted.text
 
 
-def test_one_message_far_away_does_not_press_the_others_into_a_line() -> None:
+def test_an_outlier_does_not_compress_the_scale_of_the_other_messages() -> None:
     scale = pictures._Scale.of([*range(1, 41), 1_000_000_000])
     assert scale.at(40) - scale.at(1) > 0.7
     assert scale.at(1_000_000_000) == pytest.approx(1)
@@ -215,7 +215,7 @@ def test_one_message_far_away_does_not_press_the_others_into_a_line() -> None:
     assert pictures._Scale.of([10, 20, 30, 60]).at(35) == pytest.approx(0.5)
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_jinja2_is_reported_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(SetupError, match=r"needs jinja2; install it with: pip install 'inturn\[spark\]'"):
         page.render(empty())

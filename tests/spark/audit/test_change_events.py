@@ -84,7 +84,7 @@ def test_the_proposed_mapping_and_pipeline_apply_every_change(
         assert inturn.work(pipeline, queue, until="empty").applied == 300
 
 
-def test_no_field_of_the_row_before_is_an_order_whatever_the_group(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_field_of_the_changed_row_is_proposed_as_the_order(spark: SparkSession, tmp_path: Path) -> None:
     report = examined(spark, tmp_path / "log", changes(60), "source.table")
     assert not [each.name for each in report.columns if each.name.startswith(("before", "after"))]
     assert report.grade is not None

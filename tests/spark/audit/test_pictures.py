@@ -81,18 +81,18 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_texts_stay_inside_and_apart(name: str) -> None:
+def test_picture_texts_neither_overlap_nor_leave_the_picture(name: str) -> None:
     assert check(PICTURES[name])
 
 
-def test_the_pictures_of_a_page_are_drawn_well() -> None:
+def test_page_pictures_have_no_overlapping_texts() -> None:
     drawn = re.findall(r'<svg[^>]*role="img".*?</svg>', page.render(full()), re.DOTALL)
     assert len(drawn) == 7
     for svg in drawn:
         assert check(svg)
 
 
-def test_marks_are_where_their_messages_are() -> None:
+def test_timeline_marks_are_at_the_coordinates_of_their_messages() -> None:
     late = line("a", (1, None, 0), (2, None, 0), (4, None, 0), (3, "late", 0))
     circles = parse(pictures.timeline(late, "w", is_time=False)).iter(f"{SVG}circle")
     dots = [(float(dot.get("cx", "")), float(dot.get("cy", ""))) for dot in circles]
@@ -102,7 +102,7 @@ def test_marks_are_where_their_messages_are() -> None:
     assert dots[-1] == (x_4, y_4), "late ones lie above the others"
 
 
-def test_bars_are_as_high_as_their_counts() -> None:
+def test_bar_heights_are_proportional_to_their_counts() -> None:
     values = Distribution(
         1, 1, 1, [HistogramBar(1, 2, 100), HistogramBar(2, 4, 25), HistogramBar(4, 8, 0), HistogramBar(8, 16, 1)]
     )
@@ -112,14 +112,14 @@ def test_bars_are_as_high_as_their_counts() -> None:
     assert heights[2] > 1, "one beside a hundred is still seen"
 
 
-def test_no_name_of_an_axis_is_above_its_end() -> None:
+def test_axis_labels_are_below_the_legend() -> None:
     svg = parse(pictures.consumer_costs(sizes(1.5, 3, 4.9), "w"))
     heights = [float(text.get("y", "")) for text in svg.iter(f"{SVG}text") if text.get("text-anchor") == "end"]
     assert len(heights) > 2
     assert min(heights) > 36, "the plot begins below the legend"
 
 
-def test_a_text_is_escaped_and_an_ornament_is_hidden() -> None:
+def test_svg_text_is_escaped_and_an_unlabelled_svg_is_hidden() -> None:
     drawing = Drawing(50, 20)
     drawing.text((0, 10), "<a> & b", then=('"c"', 8.0, "#000", "bold"))
     svg = drawing.element('say "hi" <now>')
@@ -129,13 +129,13 @@ def test_a_text_is_escaped_and_an_ornament_is_hidden() -> None:
     assert 'aria-hidden="true"' in Drawing(1, 1).element()
 
 
-def test_labels_that_would_touch_are_left_out() -> None:
+def test_overlapping_axis_labels_are_left_out() -> None:
     drawing = Drawing(100, 100)
     things = [(at, f"{at} things") for at in range(0, 101, 10)]
     Plot.framed(drawing, (0, 100), (0, 100), things, [(at, str(at)) for at in range(101)])
     assert 3 <= len(check(drawing.element("w"))) < 20
 
 
-def test_nothing_needs_a_library_for_pictures() -> None:
+def test_no_module_imports_matplotlib() -> None:
     package = Path(inturn.__file__).parent
     assert not [path for path in package.rglob("*.py") if "matplotlib" in path.read_text(encoding="utf-8")]

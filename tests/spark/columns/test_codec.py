@@ -132,7 +132,7 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("kind", TYPES, ids=name_of)
 @settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
-def test_a_state_comes_back(kind: Any, optional: bool, data: st.DataObject) -> None:
+def test_a_typed_state_survives_packing(kind: Any, optional: bool, data: st.DataObject) -> None:
     values = data.draw(st.lists(TYPES[kind] | st.none() if optional else TYPES[kind], max_size=4))
     wanted = Optional[kind] if optional else kind  # noqa: UP045 - built at run time
     for record in (make_dataclass("State", [("v", wanted, None)]), msgspec.defstruct("State", [("v", wanted, None)])):
@@ -148,18 +148,18 @@ def test_a_state_comes_back(kind: Any, optional: bool, data: st.DataObject) -> N
 
 
 @given(st.lists(st.dictionaries(texts, anything, max_size=3), max_size=4))
-def test_a_dict_of_json_comes_back(states: list[dict[str, Any]]) -> None:
+def test_a_json_dict_state_survives_packing(states: list[dict[str, Any]]) -> None:
     codec = StateCodec(pipeline(dict))
     assert all(map(same, codec.unpack(codec.pack(states)), states))
 
 
 @pytest.mark.parametrize(("kind", "state"), [(int, 5), (str, "x"), (list, [1]), (lambda: None, None), (lambda: 0, 7)])
-def test_a_state_need_not_be_a_record(kind: Any, state: Any) -> None:
+def test_a_state_that_is_not_a_record_survives_packing(kind: Any, state: Any) -> None:
     codec = StateCodec(pipeline(kind))
     assert codec.unpack(codec.pack([state, kind()])) == [state, kind()]
 
 
-def test_not_a_number_comes_back_from_a_column() -> None:
+def test_nan_survives_packing() -> None:
     record = make_dataclass("State", [("v", float)])
     codec = StateCodec(pipeline(record))
     assert math.isnan(codec.unpack(codec.pack([record(float("nan"))]))[0].v)
@@ -201,7 +201,7 @@ WRONG: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_would_not_come_back_is_refused(case: str) -> None:
+def test_a_state_value_that_cannot_be_restored_is_refused(case: str) -> None:
     kind, value = WRONG[case]
     record = make_dataclass("State", [("v", kind)])
     codec = StateCodec(pipeline(record))
@@ -213,7 +213,7 @@ def test_what_would_not_come_back_is_refused(case: str) -> None:
     ("kind", "value"),
     [(float, 1), (int, Number.ONE), (str, Word.YES), (int, 2.0), (Any, Word.YES), (bytes, bytearray(b"x"))],
 )
-def test_what_is_equal_may_be_stored(kind: Any, value: Any) -> None:
+def test_a_state_value_equal_to_its_stored_form_is_accepted(kind: Any, value: Any) -> None:
     record = make_dataclass("State", [("v", kind)])
     codec = StateCodec(pipeline(record))
     assert codec.unpack(codec.pack([record(value)])) == [record(value)]
@@ -235,7 +235,7 @@ class Nothing:
     pass
 
 
-def test_a_state_type_that_cannot_be_stored_is_refused() -> None:
+def test_an_unsupported_state_type_is_refused() -> None:
     with pytest.raises(StateError, match="Nothing has no fields"):
         StateCodec(pipeline(Nothing))
     with pytest.raises(StateError, match=r"Hidden\.cache is not an argument of __init__"):
@@ -261,7 +261,7 @@ class Mixed(NamedStruct):
 
 
 @pytest.mark.parametrize("record", [Named, NamedStruct, Mixed])
-def test_a_record_may_take_its_fields_by_name(record: type) -> None:
+def test_keyword_only_record_fields_are_supported(record: type) -> None:
     values = {"second": 2, "third": 3} if record is Mixed else {"second": 2}
     named = pipeline(record, record, group="second", order=Gapless("first"))
     states = StateCodec(named)
@@ -271,7 +271,7 @@ def test_a_record_may_take_its_fields_by_name(record: type) -> None:
     assert (messages.build(columns), bad) == (([record(**values)], {}), {})
 
 
-def test_fields_that_were_not_stored_take_their_defaults() -> None:
+def test_unstored_state_fields_take_their_defaults() -> None:
     @dataclass
     class Old:
         b: int
@@ -343,7 +343,9 @@ def as_column(case: str, value: Any) -> Any:
 @settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
 @pytest.mark.thorough
-def test_a_message_is_made_of_its_columns(case: str, optional: bool, data: st.DataObject) -> None:
+def test_a_typed_message_is_built_from_its_columns_with_the_same_digest(
+    case: str, optional: bool, data: st.DataObject
+) -> None:
     kind, arrow, strategy = COLUMNS[case]
     values = data.draw(st.lists(strategy | st.none() if optional else strategy, min_size=1, max_size=5))
     wanted = Optional[kind] if optional else kind  # noqa: UP045 - built at run time
@@ -381,7 +383,9 @@ def test_a_message_is_made_of_its_columns(case: str, optional: bool, data: st.Da
         (list[int], pa.list_(pa.int64()), None, "v is null, expected list"),
     ],
 )
-def test_a_field_that_does_not_fit_is_noted(kind: Any, arrow: pa.DataType, value: Any, why: str) -> None:
+def test_a_column_value_of_the_wrong_type_is_reported_for_its_row(
+    kind: Any, arrow: pa.DataType, value: Any, why: str
+) -> None:
     record = make_dataclass("Message", [("g", str), ("r", int), ("v", kind)])
     fitting = {pa.string(): {int: "1", Colour: "red", uuid.UUID: str(uuid.UUID(int=1)), str: "x"}.get(kind)}
     good = fitting.get(arrow) or {pa.int64(): 1, pa.string(): "2026-01-01T00:00:00Z"}.get(arrow, [])
@@ -417,7 +421,7 @@ def digested(codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]]
 
 @given(data=st.data())
 @example(data=None)
-def test_digests_by_arrow_are_those_of_the_core(data: st.DataObject | None) -> None:
+def test_arrow_digests_equal_those_of_the_core(data: st.DataObject | None) -> None:
     if data is None:
         rows: list[dict[str, Any]] = [{"a%": "x", "é": 1}, {"a%": None, "é": None}]
         table, start, end = pa.table({name: [row[name] for row in rows] for name in ("é", "a%")}), 0, 2
@@ -442,7 +446,7 @@ def test_digests_by_arrow_are_those_of_the_core(data: st.DataObject | None) -> N
 @pytest.mark.parametrize(
     "character", [chr(code) for code in (*range(0x24), 0x5C, 0x7F, 0x80, 0x2028, 0x1F600)], ids=ascii
 )
-def test_each_character_is_digested_as_the_core_does(character: str) -> None:
+def test_each_character_is_quoted_like_in_the_canonical_json_of_the_core(character: str) -> None:
     column = pa.array(["before", f"a{character}b", None, "after"])
     for part in (column, column.slice(1, 1), column.slice(1, 2), column.slice(3)):
         values = part.to_pylist()
@@ -453,7 +457,7 @@ def test_each_character_is_digested_as_the_core_does(character: str) -> None:
         ]
 
 
-def test_what_is_ignored_is_not_in_the_digest() -> None:
+def test_ignored_and_arrival_columns_are_not_in_the_digest() -> None:
     table = pa.table({"g": ["a", "a"], "r": [1, 1], "seen": [1, 2], "at": [3, 4]})
     codec = MessageCodec(pipeline(ignore=["seen"], arrival="at"), table.column_names)
     columns, _ = codec.read(table)

@@ -39,10 +39,10 @@ OTHER = {
 
 
 @pytest.mark.parametrize(("stored", "now"), STILL.values(), ids=STILL)
-def test_it_still_loads(stored: Any, now: Any) -> None:
+def test_a_compatible_change_of_a_nested_state_type_still_loads(stored: Any, now: Any) -> None:
     assert still_loads(shape(stored), shape(now))
 
 
 @pytest.mark.parametrize(("stored", "now"), OTHER.values(), ids=OTHER)
-def test_it_is_another_type(stored: Any, now: Any) -> None:
+def test_an_incompatible_change_of_a_nested_state_type_does_not_load(stored: Any, now: Any) -> None:
     assert not still_loads(shape(stored), shape(now))

@@ -49,7 +49,7 @@ def row(g: Any = "a", r: int = 1, i: Any = "i", v: Any = "v") -> dict[str, Any]:
 
 @pytest.mark.parametrize("order", [Gapless("r"), Arrival()], ids=["gapless", "arrival"])
 @pytest.mark.parametrize("place", ["g", "i", "v"])
-def test_a_row_that_is_no_utf8_harms_itself_alone(order: Any, place: str) -> None:
+def test_a_string_that_is_not_utf8_makes_only_its_row_invalid(order: Any, place: str) -> None:
     pipeline = Pipeline(name="p", group="g", order=order, id="i", handler=keep)
     with Raw(pipeline, PLAIN) as bench:
         counts = bench.step([row(), row(r=2, i="j"), row("b"), row(r=3, **({"i": "k"} | {place: BAD}))])
@@ -62,13 +62,13 @@ def test_a_row_that_is_no_utf8_harms_itself_alone(order: Any, place: str) -> Non
         assert group == ("caf\\xe9" if place == "g" else "a")
 
 
-def test_a_pipeline_that_fails_on_invalid_says_so() -> None:
+def test_on_invalid_fail_names_the_column_that_is_not_utf8() -> None:
     pipeline = Pipeline(name="p", group="g", order=Gapless("r"), handler=keep, on_invalid="fail")
     with Raw(pipeline, PLAIN) as bench, pytest.raises(InvalidMessage, match="the text of v is not valid UTF-8"):
         bench.step([row(v=BAD)])
 
 
-def test_within_nested_columns() -> None:
+def test_strings_that_are_not_utf8_are_found_in_nested_columns() -> None:
     values: list[Any] = [
         {"a": [b"x", BAD], "m": [(b"k", 1)], "b": BAD},
         None,
@@ -88,14 +88,14 @@ def test_within_nested_columns() -> None:
     table.validate(full=True)
 
 
-def test_what_can_be_read_is_left_as_it_is() -> None:
+def test_readable_columns_are_left_unchanged() -> None:
     table = pa.table({"a": ["é", None], "n": [1, 2], HASH: [1, 2], GROUP: ["a", "b"]})
     assert unreadable(table) == {}
     assert as_texts(table) == table
 
 
 @given(texts=st.lists(TEXTS.filter(is_utf8) | st.none(), max_size=6), parts=st.integers(1, 3))
-def test_a_column_of_names(texts: list[str | None], parts: int) -> None:
+def test_name_faults_finds_the_invalid_names_of_a_column(texts: list[str | None], parts: int) -> None:
     chunks = [texts[at::parts] for at in range(parts)]
     column = pa.chunked_array(chunks, pa.string())
     there = [text for chunk in chunks for text in chunk]

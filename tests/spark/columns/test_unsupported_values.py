@@ -108,7 +108,7 @@ def is_readable(row: pa.Table) -> bool:
 
 
 @given(data=st.data(), kind=kinds | st.just(pa.null()))
-def test_it_is_what_arrow_cannot_make_python_of(data: st.DataObject, kind: pa.DataType) -> None:
+def test_unreadable_finds_exactly_the_rows_that_arrow_cannot_convert(data: st.DataObject, kind: pa.DataType) -> None:
     given_ = data.draw(st.lists(values(kind), min_size=1, max_size=6))
     cut = data.draw(st.integers(0, len(given_)))
     table = pa.table({"c": column(kind, given_)}).slice(cut)
@@ -126,14 +126,14 @@ def test_it_is_what_arrow_cannot_make_python_of(data: st.DataObject, kind: pa.Da
 
 
 @given(days=st.integers(*DAYS_OF_PYTHON), us=st.integers(*MICROSECONDS_OF_PYTHON))
-def test_years_that_python_has(days: int, us: int) -> None:
+def test_dates_and_instants_in_the_python_range_have_iso_texts(days: int, us: int) -> None:
     assert day_text(days) == (dt.date(1970, 1, 1) + dt.timedelta(days)).isoformat()
     moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)
     assert instant_text(us, utc=True) == moment.isoformat()
     assert instant_text(us, utc=False) == moment.replace(tzinfo=None).isoformat()
 
 
-def test_years_that_python_has_not() -> None:
+def test_dates_and_instants_beyond_the_python_range_have_texts_like_spark() -> None:
     """As Spark writes them, but for the T."""
     assert [day_text(days) for days in (2**31 - 1, -719_163, -719_528, -(2**31))] == [
         "+5881580-07-11",
@@ -167,7 +167,7 @@ def count(state: dict[str, Any], message: Any) -> tuple[dict[str, Any], list[Any
 
 
 @pytest.mark.parametrize("order", [Gapless("r"), Arrival(), Timestamp("at", lateness="1 day")], ids=str)
-def test_a_year_that_python_lacks_harms_its_row_alone(order: Order) -> None:
+def test_a_year_beyond_the_python_range_makes_only_its_row_invalid(order: Order) -> None:
     pipeline = Pipeline(name="p", group="g", order=order, id="i", arrival="came", handler=count)
     with Times(pipeline, SCHEMA) as bench:
         rows = [FINE, FINE | {"g": 1}, *(FINE | {place: value} for place, value in BEYOND.items())]
@@ -188,7 +188,7 @@ def test_a_year_that_python_lacks_harms_its_row_alone(order: Order) -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_a_map_with_a_key_twice_harms_its_row_alone(depth: int) -> None:
+def test_a_map_with_a_repeated_key_makes_only_its_row_invalid(depth: int) -> None:
     """At any depth; what is kept of it has both."""
     kind, twice = pa.map_(pa.string(), pa.int64()), [(b"k", 1), (b"k", 2)]
     value, path, told = twice, "v", '[["k",1],["k",2]]'
@@ -203,7 +203,7 @@ def test_a_map_with_a_key_twice_harms_its_row_alone(depth: int) -> None:
         assert f'"v":{told}' in found[f"{path} has the key 'k' twice"]
 
 
-def test_a_pipeline_that_fails_on_invalid_says_so() -> None:
+def test_on_invalid_fail_names_the_unreadable_value() -> None:
     pipeline = Pipeline(name="p", group="g", order=Gapless("r"), handler=count, on_invalid="fail")
     with Times(pipeline, SCHEMA) as bench, pytest.raises(InvalidMessage, match=r"v\[1\] is 0000-12-31; Python"):
         bench.step([FINE | {"v": BEYOND["v"]}])

@@ -104,7 +104,7 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
     buckets=st.integers(1, 4),
     hashes=st.sampled_from([None, 1, 2]),
 )
-def test_one_answer(
+def test_the_kernel_gives_the_result_of_the_replay_for_any_delivery_and_batch_split(
     history: list[dict[str, Any]], data: st.DataObject, bounds: Bounds, buckets: int, hashes: int | None
 ) -> None:
     copies = data.draw(st.lists(st.sampled_from(history), max_size=6)) if history else []
@@ -179,7 +179,7 @@ GRADES: dict[str, tuple[Order, dict[str, Any]]] = {
     hashes=st.sampled_from([None, 1, 2]),
 )
 @pytest.mark.thorough
-def test_as_the_pure_timeline(
+def test_the_kernel_decides_like_the_pure_timeline_for_every_order_grade(
     grade: str,
     arrival: bool,
     history: list[tuple[list[dict[str, Any]], int]],
@@ -297,7 +297,7 @@ def as_record(row: dict[str, Any], record: type, line: type) -> Any:
 @settings(max_examples=settings.default.max_examples // 8)
 @given(data=st.data(), bounds=tiny, buckets=st.integers(1, 2), hashes=st.sampled_from([None, 1]))
 @pytest.mark.thorough
-def test_any_message(
+def test_the_kernel_handles_random_typed_messages_like_the_replay(
     record: type | None, kind: str, data: st.DataObject, bounds: Bounds, buckets: int, hashes: int | None
 ) -> None:
     arrow, groups = GROUPS[kind]
@@ -315,7 +315,7 @@ def test_any_message(
             assert bench.seen() == expected(before, schema.names)
 
 
-def test_a_map_is_a_dict() -> None:
+def test_a_map_column_reaches_the_handler_as_a_dict() -> None:
     def handler(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         return {"tags": message["tags"], "deep": message["deep"]}, []
 
@@ -335,7 +335,7 @@ def test_a_map_is_a_dict() -> None:
 # -- what decides where nothing else does -------------------------------------------------------------------------
 
 
-def test_of_two_contents_the_digest_decides_and_not_the_id() -> None:
+def test_the_digest_and_not_the_id_decides_between_two_contents_of_a_revision() -> None:
     pipeline = Pipeline(name="ids", group="account", order=Gapless("revision"), handler=balance, id="id")
     for amount in range(4):  # one of these has the digest that the id contradicts
         rows = [
@@ -347,7 +347,7 @@ def test_of_two_contents_the_digest_decides_and_not_the_id() -> None:
             assert bench.seen() == expected(pipeline.replay(rows))
 
 
-def test_what_is_held_decides_and_not_what_came_first_in_the_step() -> None:
+def test_a_held_message_takes_precedence_over_earlier_arrivals_of_the_step() -> None:
     held = {"account": "a", "revision": 3, "arrival": 0, "amount": 0}
     other, copy = held | {"arrival": 1, "amount": 1}, held | {"arrival": 2}
     pipeline = replace(plain, arrival="arrival")
@@ -358,7 +358,7 @@ def test_what_is_held_decides_and_not_what_came_first_in_the_step() -> None:
 
 
 @pytest.mark.parametrize("order", [Arrival(), Timestamp("time")], ids=str)
-def test_ids_that_are_numbers_are_ordered_as_one_thing(order: Order) -> None:
+def test_numeric_ids_break_ties_like_in_the_replay(order: Order) -> None:
     pipeline = Pipeline(name="numbered", group="account", order=order, handler=balance, id="number")
     rows = [{"account": "a", "time": DAWN, "number": number, "amount": number % 7} for number in (100, 9, 10, 2)]
     rows = [{name: row[name] for name in places(pipeline, arrival=False)} for row in rows]
@@ -367,7 +367,7 @@ def test_ids_that_are_numbers_are_ordered_as_one_thing(order: Order) -> None:
         assert bench.seen() == expected(pipeline.replay(rows))
 
 
-def test_a_conflict_is_told_whatever_the_chunk() -> None:
+def test_a_conflict_is_reported_for_any_chunk_size() -> None:
     pipeline = Pipeline(name="rising", group="account", order=Monotone("revision"), handler=balance, arrival="arrival")
     rows = [{"account": "a", "revision": at, "arrival": at, "amount": 1} for at in range(1, 10)]
     rows.append({"account": "a", "revision": 1, "arrival": 10, "amount": 2})
@@ -397,7 +397,7 @@ def test_a_conflict_is_reported_once(bounds: Bounds, revision: int) -> None:
 
 
 @pytest.mark.parametrize("bounds", [Bounds(), Bounds(chunk_rows=1, sort_rows=1)], ids=["fast", "slow"])
-def test_a_conflict_is_remembered_while_its_revision_is(bounds: Bounds) -> None:
+def test_a_conflict_is_remembered_as_long_as_its_revision(bounds: Bounds) -> None:
     bounds = replace(bounds, remembered=3, remembered_conflicts=2)
     with Bench(plain, _schema(plain), buckets=1, bounds=bounds) as bench, bounds.applied():
         before: Replay | None = None
@@ -409,7 +409,7 @@ def test_a_conflict_is_remembered_while_its_revision_is(bounds: Bounds) -> None:
         assert {len(line.conflicts) for line in before.timelines.values()} == {24} if before else False
 
 
-def test_a_store_from_before_conflicts_were_remembered_goes_on(tmp_path: Path) -> None:
+def test_a_store_without_remembered_conflicts_can_be_continued(tmp_path: Path) -> None:
     rows = [{"account": name, "revision": at, "amount": 0} for name in "abcde" for at in (1, 2, 4)]
     others = [row | {"amount": 1} for row in rows]
     with Bench(plain, _schema(plain), root=tmp_path, bounds=Bounds(levels=2)) as bench:
@@ -437,7 +437,7 @@ def _without_conflicts(write: Any) -> Any:
 
 
 @pytest.mark.parametrize("bounds", [Bounds(), Bounds(chunk_rows=1, sort_rows=1, row_group_rows=1)], ids=["all", "one"])
-def test_groups_that_share_a_hash_do_not_mix(bounds: Bounds) -> None:
+def test_groups_with_the_same_hash_are_kept_apart(bounds: Bounds) -> None:
     pipeline = Pipeline(
         name="hashed", group="account", order=Gapless("revision"), handler=balance, on_gap=Wait("1 minute", then="skip")
     )
@@ -466,7 +466,7 @@ def test_groups_that_share_a_hash_do_not_mix(bounds: Bounds) -> None:
     [(2, 4, None), (5, 1, 4), (5, 1_000, None), (50_000, 1, None), (50_000, 4, 4)],
 )
 @pytest.mark.thorough
-def test_a_wait_ends_beside_the_messages_of_others(
+def test_a_gap_wait_ends_in_a_step_with_messages_of_other_groups(
     then: Any, hashes: int, row_group_rows: int, chunk_rows: int
 ) -> None:
     """Groups that wait lie between groups that get messages, in one row group and in one chunk."""
@@ -492,7 +492,7 @@ def test_a_wait_ends_beside_the_messages_of_others(
             assert bench.seen() == expected(before)
 
 
-def test_a_file_says_since_when_its_groups_wait() -> None:
+def test_the_manifest_records_the_earliest_wait_of_each_group_file() -> None:
     pipeline = Pipeline(
         name="waits", group="account", order=Gapless("revision"), handler=balance, on_gap=Wait("5 minutes")
     )
@@ -508,7 +508,7 @@ def test_a_file_says_since_when_its_groups_wait() -> None:
 
 @pytest.mark.parametrize("then", ["skip", "park"])
 @pytest.mark.parametrize("before", [None, Wait("1 day", then="skip")], ids=str)
-def test_a_changed_wait_holds_for_those_who_wait_already(before: Wait | None, then: Any, tmp_path: Path) -> None:
+def test_a_changed_gap_wait_applies_to_groups_that_already_wait(before: Wait | None, then: Any, tmp_path: Path) -> None:
     first = Pipeline(name="waits", group="account", order=Gapless("revision"), handler=balance, on_gap=before)
     after = replace(first, on_gap=Wait("5 minutes", then=then))
     rows = [{"account": "a", "revision": revision, "amount": 1} for revision in (2, 4)]
@@ -529,7 +529,7 @@ def test_a_changed_wait_holds_for_those_who_wait_already(before: Wait | None, th
 
 @pytest.mark.parametrize("snapshot_every", [1, 2, 3, 4, 1_000])
 @pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision")], ids=str)
-def test_a_state_is_as_it_was_before_the_message_that_failed(order: Order, snapshot_every: int) -> None:
+def test_a_failed_message_leaves_the_state_unchanged(order: Order, snapshot_every: int) -> None:
     pipeline = Pipeline(name="spoilt", group="account", order=order, handler=balance)
     rows = [{"account": "a", "revision": number, "amount": number} for number in range(1, 12)]
     for cut in (0, 3, 8):
@@ -546,7 +546,7 @@ def test_a_state_is_as_it_was_before_the_message_that_failed(order: Order, snaps
 
 
 @given(buckets=st.integers(1, 70_000) | st.sampled_from([1, 2, 3, 7, 8, 65_536]), data=st.data())
-def test_every_hash_lies_in_the_slice_that_its_rows_are_sent_to(buckets: int, data: st.DataObject) -> None:
+def test_every_hash_lies_within_the_bounds_of_its_bucket(buckets: int, data: st.DataObject) -> None:
     bucket = data.draw(st.integers(0, buckets - 1))
     low, high = bucket_bounds(bucket, buckets)
     assert bucket or low == -(2**63)
@@ -562,7 +562,7 @@ def test_every_hash_lies_in_the_slice_that_its_rows_are_sent_to(buckets: int, da
 @pytest.mark.parametrize("delivered", [[1, 2, 4, 5, 3], [2, 1, 5, 6, 4, 3], [3, 2, 1], [2, 2, 1, 1]], ids=str)
 @pytest.mark.parametrize("chunk_rows", [1, 50_000])
 @pytest.mark.thorough
-def test_nothing_is_left_behind(delivered: list[int], chunk_rows: int) -> None:
+def test_all_held_messages_are_released_for_any_delivery_order(delivered: list[int], chunk_rows: int) -> None:
     rows = [{"account": "a", "revision": revision, "amount": revision} for revision in delivered]
     for cut in range(len(rows)):
         with Bench(plain, _schema(plain), bounds=Bounds(chunk_rows=chunk_rows)) as bench:
@@ -598,7 +598,7 @@ INVALID = {
 
 @pytest.mark.parametrize("chunk_rows", [1, 50_000])
 @pytest.mark.parametrize("case", INVALID)
-def test_what_has_no_place_is_rejected(case: str, chunk_rows: int) -> None:
+def test_a_message_without_a_valid_group_or_order_is_rejected(case: str, chunk_rows: int) -> None:
     order, wrong, detail = INVALID[case]
     pipeline = Pipeline(name="placed", group="account", order=order, handler=balance, id="id", arrival="arrival")
     bad = GOOD | wrong
@@ -610,7 +610,7 @@ def test_what_has_no_place_is_rejected(case: str, chunk_rows: int) -> None:
 
 
 @pytest.mark.parametrize("case", INVALID)
-def test_what_has_no_place_stops_the_run(case: str) -> None:
+def test_a_message_without_a_valid_order_stops_the_step_with_on_invalid_fail(case: str) -> None:
     order, wrong, detail = INVALID[case]
     pipeline = Pipeline(
         name="placed", group="account", order=order, handler=balance, id="id", arrival="arrival", on_invalid="fail"
@@ -629,7 +629,7 @@ def test_what_has_no_place_stops_the_run(case: str) -> None:
         (pa.int64(), None, "amount is null, expected int"),
     ],
 )
-def test_a_field_that_does_not_fit_is_rejected(arrow: pa.DataType, amount: Any, detail: str) -> None:
+def test_a_message_with_a_field_of_the_wrong_type_is_rejected(arrow: pa.DataType, amount: Any, detail: str) -> None:
     schema = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": arrow})
     handler = lambda state, message: (state | {"sum": state.get("sum", 0) + message.amount}, [])  # noqa: E731
     pipeline = Pipeline(name="typed", group="account", order=Gapless("revision"), handler=handler, message=Deposit)
@@ -654,7 +654,7 @@ def test_an_invalid_message_has_no_epoch_or_revision() -> None:
         assert (row["group"], row["epoch"], row["revision"]) == ("a", None, None)
 
 
-def test_the_text_of_an_invalid_message_shows_its_own_columns() -> None:
+def test_the_error_of_an_invalid_message_shows_no_internal_columns() -> None:
     with Bench(replace(plain, on_invalid="fail"), _schema(plain)) as bench, pytest.raises(InvalidMessage) as error:
         bench.step([{"account": "a", "revision": None, "amount": 1}])
     assert "__inturn" not in str(error.value)
@@ -684,7 +684,7 @@ def after_one_step(handler: Any, **more: Any) -> tuple[Bench, Any]:
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_a_handler_that_returns_nonsense_stops_the_step(case: str) -> None:
+def test_an_invalid_handler_result_stops_the_step(case: str) -> None:
     bench, before = after_one_step(lambda state, message: NONSENSE[case])
     with bench:
         with pytest.raises(HandlerError, match="plain"):
@@ -694,7 +694,7 @@ def test_a_handler_that_returns_nonsense_stops_the_step(case: str) -> None:
 
 
 @pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision"), Arrival()], ids=str)
-def test_a_wrong_result_parks_its_group_once_the_handler_has_applied_a_message(order: Order) -> None:
+def test_an_invalid_result_parks_its_group_after_the_handler_has_succeeded_once(order: Order) -> None:
     def handler(state: Any, message: Any) -> Any:
         return None if message["amount"] < 0 else (state, [])
 
@@ -740,7 +740,7 @@ NO_OUTPUTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", UNSTORABLE)
-def test_a_state_that_would_not_come_back_parks_its_group(case: str) -> None:
+def test_a_state_that_cannot_be_restored_parks_its_group(case: str) -> None:
     parks(lambda state, message: (UNSTORABLE[case], []), r"ValueRefused: (a key of )?state\.v is .*")
 
 
@@ -763,7 +763,7 @@ def parks(wrong: Any, error: str) -> None:
         assert pure.timelines["b"].status == "open"
 
 
-def test_a_gap_that_may_not_be_stops_the_step() -> None:
+def test_an_expired_gap_wait_with_fail_stops_the_step() -> None:
     bench, _ = after_one_step(balance, on_gap=Wait("1 minute", then="fail"))
     with bench:
         bench.step([{"account": "a", "revision": 3, "amount": 1}])
@@ -805,7 +805,9 @@ def test_held_messages_keep_their_columns_when_the_input_gains_one(row_group_row
     [(pa.int32(), pa.int64()), (pa.int64(), pa.float64()), (pa.int64(), pa.string()), (pa.string(), pa.int64())],
     ids=str,
 )
-def test_held_messages_outlive_a_change_of_type(old: pa.DataType, new: pa.DataType, row_group_rows: int) -> None:
+def test_held_messages_are_converted_after_a_change_of_a_column_type(
+    old: pa.DataType, new: pa.DataType, row_group_rows: int
+) -> None:
     value = {pa.int32(): 2, pa.int64(): 3, pa.float64(): 4.5, pa.string(): "5"}
     handler = lambda state, message: (state | {str(message["revision"]): message["amount"]}, [])  # noqa: E731
     pipeline = Pipeline(name="types", group="account", order=Gapless("revision"), handler=handler)
@@ -826,7 +828,7 @@ def test_held_messages_outlive_a_change_of_type(old: pa.DataType, new: pa.DataTy
         assert {type(each) for each in states[two].values()} == {type(news)}
 
 
-def test_a_rejected_message_of_an_earlier_type_is_kept() -> None:
+def test_a_held_message_is_rejected_as_late_after_a_column_type_has_changed() -> None:
     pipeline = Pipeline(name="epochs", group="account", order=Gapless("revision", epoch="epoch"), handler=balance)
     old = pa.schema({name: SCHEMA.field(name).type for name in ("account", "epoch", "revision")} | {"note": pa.int64()})
     new = old.set(3, pa.field("note", pa.string()))

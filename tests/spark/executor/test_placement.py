@@ -24,7 +24,7 @@ DEPTHS: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_an_instant_is_in_utc_at_every_depth_whatever_the_session_says(depth: str) -> None:
+def test_instants_are_utc_at_every_nesting_depth_for_any_session_timezone(depth: str) -> None:
     kind, value, inner = DEPTHS[depth]
 
     def note(state: list[str], message: dict[str, Any]) -> tuple[list[str], list[str]]:

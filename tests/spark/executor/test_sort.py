@@ -82,7 +82,9 @@ def mixed(count: int) -> list[Row]:
     sort_bytes=st.sampled_from([1, 300, 2_000, 20_000, 1_000_000]),
     merge_rows=st.integers(1, 6),
 )
-def test_it_is_pythons_sort(data, batch_rows, chunk_rows, sort_rows, sort_bytes, merge_rows):
+def test_sorted_chunks_gives_the_order_of_the_python_sort(
+    data, batch_rows, chunk_rows, sort_rows, sort_bytes, merge_rows
+):
     table = table_of(data)
     batches = [*table.to_batches(max_chunksize=batch_rows), pa.RecordBatch.from_pylist([], schema=SCHEMA)]
     bounds = {
@@ -100,7 +102,7 @@ def test_it_is_pythons_sort(data, batch_rows, chunk_rows, sort_rows, sort_bytes,
 
 
 @given(data=rows, cuts=st.lists(st.integers(0, 40)), swap=st.none() | st.integers(0, 40))
-def test_the_check_passes_what_is_sorted_and_nothing_else(data, cuts, swap):
+def test_assert_sorted_accepts_exactly_sorted_rows(data, cuts, swap):
     data = sorted(data, key=key_of)
     if swap is not None and len(data) > 1:
         at = swap % (len(data) - 1)
@@ -121,14 +123,14 @@ def test_the_check_passes_what_is_sorted_and_nothing_else(data, cuts, swap):
             check()
 
 
-def test_the_check_says_which_rows():
+def test_assert_sorted_names_the_rows_out_of_order():
     first, second = table_of([(1, "a", 8, NOON, "x")]), table_of([(1, "a", 7, NOON, "x")])
     last = assert_sorted(first, None, **BY)
     with pytest.raises(InturnError, match=r"h=1, g='a', revision=7.*follows.*h=1, g='a', revision=8"):
         assert_sorted(second, last, **BY)
 
 
-def test_no_rows_give_no_chunks():
+def test_sorting_no_rows_gives_no_chunks():
     assert list(sorted_chunks([], **BY)) == []
     assert list(sorted_chunks(table_of([]).to_batches(), **BY)) == []
 
@@ -152,7 +154,7 @@ def test_no_rows_give_no_chunks():
     ],
     ids=str,
 )
-def test_keys_may_have_any_type_with_an_order(type_, ordered, sort_rows):
+def test_sort_keys_may_have_any_ordered_type(type_, ordered, sort_rows):
     values = pa.array(ordered, type_)
     places = pa.array(range(len(ordered)))
     table = pa.table({"h": pa.nulls(len(ordered), pa.int64()), "g": [""] * len(ordered), "k": values, "place": places})
@@ -162,7 +164,7 @@ def test_keys_may_have_any_type_with_an_order(type_, ordered, sort_rows):
     assert_sorted(result, None, hash="h", group="g", keys=["k"])
 
 
-def test_more_runs_than_are_merged_at_a_time(tmp_path):
+def test_more_sorted_runs_than_the_merge_limit_are_merged_in_passes(tmp_path):
     data = mixed(MERGE_RUNS * 2 + 9)
     batches = table_of(data).to_batches(max_chunksize=1)
     chunks = sorted_chunks(batches, **BY, sort_rows=1, merge_rows=3, chunk_rows=10, spill_dir=tmp_path)
@@ -173,7 +175,7 @@ def test_more_runs_than_are_merged_at_a_time(tmp_path):
 
 
 @pytest.mark.parametrize("sort_rows", [10, 1_000])
-def test_equal_rows_stay_in_the_order_they_came_in(sort_rows):
+def test_sorting_is_stable_for_equal_rows(sort_rows):
     data = [(place // 50, "a", None, None, None) for place in range(100)]
     batches = table_of(data).to_batches(max_chunksize=5)
     assert places(sorted_chunks(batches, **BY, sort_rows=sort_rows, merge_rows=1)) == list(range(100))
@@ -182,13 +184,13 @@ def test_equal_rows_stay_in_the_order_they_came_in(sort_rows):
     assert places(backwards) == [start + place for start in start_of_batches for place in range(5)]
 
 
-def test_a_group_larger_than_memory_and_rows_larger_than_a_block():
+def test_groups_larger_than_memory_and_rows_larger_than_a_block_are_sorted():
     data = [(5, "hot", place * 37 % 101, None, "x" * (place % 5 * 100)) for place in range(101)]
     batches = table_of(data).to_batches(max_chunksize=4)
     assert places(sorted_chunks(batches, **BY, sort_rows=10, sort_bytes=640, merge_rows=2)) == sorted_places(data)
 
 
-def test_what_is_joined_in_one_table_stays_within_the_offsets_of_a_string_column(monkeypatch):
+def test_joined_tables_stay_within_the_offset_limit_of_string_columns(monkeypatch):
     monkeypatch.setattr(sort, "_ADDRESSABLE", 1_000)
     data = mixed(200)
     chunks = list(sorted_chunks(table_of(data).to_batches(max_chunksize=3), **BY))
@@ -196,14 +198,14 @@ def test_what_is_joined_in_one_table_stays_within_the_offsets_of_a_string_column
     assert max(chunk.nbytes for chunk in chunks) <= 1_000
 
 
-def test_chunks_are_well_filled():
+def test_sorted_chunks_are_filled_close_to_their_limit():
     batches = table_of(mixed(1_000)).to_batches(max_chunksize=20)
     sizes = [chunk.num_rows for chunk in sorted_chunks(batches, **BY, chunk_rows=100, sort_rows=100, merge_rows=7)]
     assert max(sizes) <= 100
     assert len(sizes) <= 20
 
 
-def test_a_consumer_that_stops_early_leaves_nothing_behind(tmp_path):
+def test_closing_the_sort_early_deletes_its_spill_files(tmp_path):
     batches = table_of(mixed(100)).to_batches(max_chunksize=5)
     chunks = sorted_chunks(batches, **BY, chunk_rows=5, sort_rows=10, spill_dir=tmp_path)
     next(chunks)
@@ -212,7 +214,7 @@ def test_a_consumer_that_stops_early_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_of_the_source_comes_through_and_leaves_nothing_behind(tmp_path):
+def test_an_error_of_the_sort_input_is_raised_and_deletes_the_spill_files(tmp_path):
     def source() -> Iterator[pa.RecordBatch]:
         yield from table_of(mixed(100)).to_batches(max_chunksize=5)
         assert list(tmp_path.iterdir())
@@ -223,7 +225,7 @@ def test_an_error_of_the_source_comes_through_and_leaves_nothing_behind(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_spill_directory_that_cannot_be_used_is_named(tmp_path):
+def test_an_unusable_spill_directory_is_named(tmp_path):
     batches = table_of(mixed(100)).to_batches(max_chunksize=5)
     missing = tmp_path / "missing"
     assert places(sorted_chunks(batches, **BY, spill_dir=missing)) == sorted_places(mixed(100))  # nothing to spill
@@ -232,7 +234,7 @@ def test_a_spill_directory_that_cannot_be_used_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("variable", ["SPARK_LOCAL_DIRS", "LOCAL_DIRS"])
-def test_runs_go_to_the_executors_directory(monkeypatch, tmp_path, variable):
+def test_spill_files_are_written_to_the_local_directory_of_the_executor(monkeypatch, tmp_path, variable):
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     monkeypatch.setenv(variable, f"{tmp_path / 'missing'},{tmp_path}")
     chunks = sorted_chunks(table_of(mixed(100)).to_batches(max_chunksize=5), **BY, sort_rows=10)
@@ -264,7 +266,7 @@ except SetupError as error:
 
 
 @pytest.mark.thorough
-def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path):
+def test_a_full_disk_is_reported_and_the_spill_files_are_deleted(tmp_path):
     told = run(FULL_DISK, tmp_path)
     assert str(tmp_path) in told
     assert "TMPDIR" in told
@@ -297,7 +299,7 @@ print(pa.default_memory_pool().max_memory() / SORT_BYTES)
 
 
 @pytest.mark.thorough
-def test_memory_is_bounded_by_a_constant_and_not_by_the_rows():
+def test_sort_memory_does_not_grow_with_the_number_of_rows():
     few, many = (float(run(MEMORY, rows)) for rows in (300_000, 3_000_000))
     assert few < 4  # times sort_bytes, as documented
     assert many < 4

@@ -106,7 +106,7 @@ def drain(queue: Queue) -> None:
 # -- what is read ----------------------------------------------------------------------------------------------
 
 
-def test_everything_that_is_known_of_a_message(queue: Queue, at: str) -> None:
+def test_a_batch_has_all_columns_of_a_message(queue: Queue, at: str) -> None:
     queue.send({"é": [1, None]}, group="g", revision=-7, dedup_id="ü-1", attributes={"trace": 5})
     queue.send("no\x00 JSON")
     queue.send(b"\xff\x00", group=7)
@@ -153,7 +153,7 @@ NAMES = st.text(st.sampled_from("\x01,aé€😀"), min_size=1, max_size=3)
 @example(drafts=[draft(at, group="g", revision=at) for at in range(4)], gaps=set())
 @example(drafts=[draft({"at": at}, group="g") for at in range(4)], gaps={1})
 @example(drafts=[draft("a", revision=1), draft("b"), draft(3, attributes={"a": ""})], gaps=set())
-def test_packed_or_row_by_row_is_the_same(
+def test_arrow_batches_and_single_rows_have_the_same_values(
     request: pytest.FixtureRequest, kind: str, drafts: list[Draft], gaps: set[int]
 ) -> None:
     if kind == "sqlite":
@@ -179,7 +179,7 @@ def test_packed_or_row_by_row_is_the_same(
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 50])
-def test_parts_of_the_log_hold_each_message_once_and_in_order(queue: Queue, at: str, partitions: int) -> None:
+def test_partitions_contain_each_message_once_in_order(queue: Queue, at: str, partitions: int) -> None:
     sent = fill(queue, 40)
     found = parts(batch(at, partitions=partitions))
     assert [row["sequence_number"] for part in found for row in part] == sent
@@ -189,7 +189,7 @@ def test_parts_of_the_log_hold_each_message_once_and_in_order(queue: Queue, at: 
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 8])
-def test_a_group_is_in_one_partition_and_in_order(queue: Queue, at: str, partitions: int) -> None:
+def test_partition_by_group_puts_each_group_in_one_partition_in_order(queue: Queue, at: str, partitions: int) -> None:
     sent = fill(queue, 300, groups=40) + [queue.send("x").sequence_number for _ in range(20)]
     found = parts(batch(at, partitionBy="group", partitions=partitions))
     assert len(found) == partitions
@@ -201,7 +201,9 @@ def test_a_group_is_in_one_partition_and_in_order(queue: Queue, at: str, partiti
     assert sum(map(len, where)) == 40
 
 
-def test_more_tasks_where_there_is_more_to_read(queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_partitions_grows_with_the_number_of_messages(
+    queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "SOURCE_TASK_ROWS", 10)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     counts = []
@@ -220,7 +222,7 @@ def test_arrow_batches_are_bounded_by_rows_and_by_bytes(queue: Queue, at: str, m
     assert [each.num_rows for each in batch(at).read(part)] == [2] * 5 + [20] * 4 + [10]
 
 
-def test_offsets_of_a_batch(queue: Queue, at: str) -> None:
+def test_after_and_up_to_limit_a_batch_by_sequence_number(queue: Queue, at: str) -> None:
     sent = fill(queue, 10)
     assert numbers(batch(at, after=sent[2], upTo=sent[5])) == sent[3:6]
     assert numbers(batch(at, after=sent[8])) == sent[9:]
@@ -229,7 +231,7 @@ def test_offsets_of_a_batch(queue: Queue, at: str) -> None:
     assert numbers(batch(at)) == sent, "those of the queue beside it are not ours"
 
 
-def test_times_of_a_batch(queue: Queue, at: str) -> None:
+def test_since_and_until_limit_a_batch_by_time(queue: Queue, at: str) -> None:
     """Of a log that is kept: acknowledged messages are read too."""
     queue.configure(keep_for="1 day")
     sent = fill(queue, 10)
@@ -240,7 +242,7 @@ def test_times_of_a_batch(queue: Queue, at: str) -> None:
     assert numbers(batch(at, since=before, after=sent[2], upTo=sent[4])) == sent[3:5]
 
 
-def test_some_columns(queue: Queue, at: str) -> None:
+def test_a_reader_returns_only_the_requested_columns(queue: Queue, at: str) -> None:
     fill(queue, 1)
     wanted = struct("body string, sequence_number bigint")
     (row,) = rows(source(at).reader(wanted))
@@ -250,7 +252,7 @@ def test_some_columns(queue: Queue, at: str) -> None:
             source(at).reader(struct(ddl))
 
 
-def test_nothing_is_written_and_no_lock_is_needed(db: Database, queue: Queue, at: str) -> None:
+def test_a_batch_read_writes_nothing_and_needs_no_write_lock(db: Database, queue: Queue, at: str) -> None:
     sent = fill(queue, 5)
     with db.transaction():  # holds the only write lock
         assert numbers(batch(at)) == sent
@@ -260,7 +262,7 @@ def test_nothing_is_written_and_no_lock_is_needed(db: Database, queue: Queue, at
 # -- what is held, and what is let go --------------------------------------------------------------------------
 
 
-def test_a_reader_holds_what_is_acknowledged_until_spark_asks_for_more(queue: Queue, at: str) -> None:
+def test_a_stream_keeps_acknowledged_messages_until_spark_has_committed(queue: Queue, at: str) -> None:
     reader = stream(at)
     start = reader.initialOffset()
     first = fill(queue, 6)
@@ -296,7 +298,7 @@ def test_random_micro_batches_and_restarts_give_each_message_once(queue: Queue, 
     reader.stop()
 
 
-def test_rows_are_counted_where_numbers_have_gaps(queue: Queue, at: str) -> None:
+def test_max_rows_per_batch_counts_rows_in_a_log_with_sequence_gaps(queue: Queue, at: str) -> None:
     sent = fill(queue, 20, groups=20)
     queue.ack(queue.receive(10))
     reader = stream(at, maxRowsPerBatch=4)
@@ -309,7 +311,7 @@ def test_rows_are_counted_where_numbers_have_gaps(queue: Queue, at: str) -> None
     reader.stop()
 
 
-def test_available_now_ends_with_what_was_there(queue: Queue, at: str) -> None:
+def test_available_now_ends_at_the_log_end_of_its_start(queue: Queue, at: str) -> None:
     sent = fill(queue, 5)
     reader = stream(at)
     reader.prepareForTriggerAvailableNow()
@@ -323,7 +325,7 @@ def test_available_now_ends_with_what_was_there(queue: Queue, at: str) -> None:
     reader.stop()
 
 
-def test_a_new_checkpoint_goes_on_where_the_reader_is(queue: Queue, at: str) -> None:
+def test_a_new_checkpoint_starts_at_the_position_of_the_reader(queue: Queue, at: str) -> None:
     sent = fill(queue, 5)
     queue.reader("ledger").commit(sent[2])
     reader = stream(at)
@@ -332,7 +334,7 @@ def test_a_new_checkpoint_goes_on_where_the_reader_is(queue: Queue, at: str) -> 
     reader.stop()
 
 
-def test_what_was_purged_gives_no_micro_batch(queue: Queue, at: str) -> None:
+def test_purged_messages_give_no_micro_batch(queue: Queue, at: str) -> None:
     reader = stream(at)
     start = reader.initialOffset()
     fill(queue, 5)
@@ -342,7 +344,7 @@ def test_what_was_purged_gives_no_micro_batch(queue: Queue, at: str) -> None:
     reader.stop()
 
 
-def test_what_spark_has_committed_is_acknowledged_if_that_is_wanted(
+def test_acknowledge_acks_the_messages_committed_by_spark(
     queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SOURCE_RELEASE_ROWS", 4)
@@ -365,7 +367,7 @@ def test_what_spark_has_committed_is_acknowledged_if_that_is_wanted(
 
 
 @pytest.mark.parametrize("at", ["sqlite"], indirect=True)
-def test_a_file_or_a_queue_that_is_not_there(queue: Queue, tmp_path: Path) -> None:
+def test_a_missing_database_file_or_queue_is_refused(queue: Queue, tmp_path: Path) -> None:
     at = {"path": f"{tmp_path}/none.db#payments"}
     with pytest.raises(StoreError, match=r"no database '.*none\.db'"):
         QueueSource(at).schema()
@@ -380,7 +382,9 @@ def test_a_file_or_a_queue_that_is_not_there(queue: Queue, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("at", ["postgres"], indirect=True)
-def test_a_server_or_a_queue_that_is_not_there(queue: Queue, at: str, postgres_schemas: Any) -> None:
+def test_an_unreachable_server_or_missing_queue_is_refused_without_secrets(
+    queue: Queue, at: str, postgres_schemas: Any
+) -> None:
     nowhere = {"path": "postgresql://ann:secret@127.0.0.1:1/shop#payments"}
     with pytest.raises(StoreError, match=r"postgresql://ann@127.0.0.1:1/shop: connection") as told:
         QueueSource(nowhere).schema()
@@ -394,7 +398,7 @@ def test_a_server_or_a_queue_that_is_not_there(queue: Queue, at: str, postgres_s
 
 
 @pytest.mark.parametrize("at", ["postgres"], indirect=True)
-def test_a_part_is_read_where_the_driver_has_planned_it(db: Database, queue: Queue, at: str) -> None:
+def test_a_partition_is_read_only_from_the_queue_that_the_driver_opened(db: Database, queue: Queue, at: str) -> None:
     """A server that the same address leads to from another machine may be another one."""
     fill(queue, 3)
     (part,) = batch(at).partitions()
@@ -406,7 +410,9 @@ def test_a_part_is_read_where_the_driver_has_planned_it(db: Database, queue: Que
 
 
 @pytest.mark.parametrize("at", ["postgres"], indirect=True)
-def test_a_stream_outlives_the_connections_of_its_driver(queue: Queue, at: str, postgres_server: str) -> None:
+def test_a_stream_continues_after_its_driver_connections_are_terminated(
+    queue: Queue, at: str, postgres_server: str
+) -> None:
     ours = at.rpartition("%3D")[2]
     reader = stream(f"{at}&application_name={ours}")
     start = reader.initialOffset()
@@ -424,7 +430,7 @@ def test_a_stream_outlives_the_connections_of_its_driver(queue: Queue, at: str, 
 
 
 @pytest.mark.parametrize("at", ["postgres"], indirect=True)
-def test_readers_need_no_more_than_to_read(db: Database, queue: Queue, at: str) -> None:
+def test_a_batch_needs_only_the_select_privilege(db: Database, queue: Queue, at: str) -> None:
     sent = fill(queue, 3)
     with db.transaction() as tx:
         tx.execute("create role looker login")
@@ -440,7 +446,9 @@ def test_readers_need_no_more_than_to_read(db: Database, queue: Queue, at: str) 
 
 
 @pytest.mark.parametrize("at", ["sqlite"], indirect=True)
-def test_another_machine(queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sqlite_partition_on_another_machine_is_refused(
+    queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(queue, 3)
     (part,) = batch(at).partitions()
     monkeypatch.setattr(slices, "machine", lambda: "elsewhere")
@@ -449,7 +457,7 @@ def test_another_machine(queue: Queue, at: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("at", ["sqlite"], indirect=True)
-def test_a_file_that_is_not_the_one_the_driver_has_seen(db: Database, queue: Queue, at: str, tmp_path: Path) -> None:
+def test_a_replaced_or_deleted_sqlite_file_is_refused(db: Database, queue: Queue, at: str, tmp_path: Path) -> None:
     fill(queue, 3)
     reader = batch(at)
     (part,) = reader.partitions()
@@ -463,7 +471,7 @@ def test_a_file_that_is_not_the_one_the_driver_has_seen(db: Database, queue: Que
         next(reader.read(part))
 
 
-def test_a_queue_that_was_made_anew(at: str) -> None:
+def test_a_stream_of_a_recreated_queue_is_refused(at: str) -> None:
     now = 1000
     with inturn.open(at, clock=lambda: now) as db:
         fill(db.queue("payments"), 5)
@@ -477,7 +485,7 @@ def test_a_queue_that_was_made_anew(at: str) -> None:
         reader.stop()
 
 
-def test_a_queue_that_was_put_back_from_an_older_copy(queue: Queue, at: str) -> None:
+def test_a_stream_of_a_queue_restored_from_an_older_copy_is_refused(queue: Queue, at: str) -> None:
     fill(queue, 5)
     reader = stream(at)
     end = reader.latestOffset(reader.initialOffset(), ALL)
@@ -487,7 +495,7 @@ def test_a_queue_that_was_put_back_from_an_older_copy(queue: Queue, at: str) -> 
     reader.stop()
 
 
-def test_a_queue_that_was_put_back_and_has_gone_on_beyond_the_checkpoint(
+def test_a_stream_of_a_restored_queue_used_beyond_the_checkpoint_is_refused(
     request: pytest.FixtureRequest, at: str, tmp_path: Path
 ) -> None:
     copies: Files | Tables = Files(tmp_path)
@@ -514,7 +522,7 @@ def test_a_queue_that_was_put_back_and_has_gone_on_beyond_the_checkpoint(
         reader.stop()
 
 
-def test_an_offset_of_an_older_version_goes_on(queue: Queue, at: str) -> None:
+def test_an_offset_of_an_older_version_can_be_continued(queue: Queue, at: str) -> None:
     fill(queue, 5)
     reader = stream(at)
     end = reader.latestOffset(reader.initialOffset(), ALL)
@@ -526,7 +534,7 @@ def test_an_offset_of_an_older_version_goes_on(queue: Queue, at: str) -> None:
 
 
 @pytest.mark.parametrize("lost", ["deleted", "moved"])
-def test_a_reader_that_does_not_hold_what_the_checkpoint_needs(queue: Queue, at: str, lost: str) -> None:
+def test_a_stream_whose_reader_released_needed_messages_is_refused(queue: Queue, at: str, lost: str) -> None:
     sent = fill(queue, 5)
     reader = stream(at)
     start = reader.initialOffset()
@@ -557,6 +565,6 @@ def test_a_reader_that_does_not_hold_what_the_checkpoint_needs(queue: Queue, at:
         (batch, {"until": "2026-01-01T00:00:00"}, "until is '2026-01-01T00:00:00'; expected a time with its zone"),
     ],
 )
-def test_a_slip_in_an_option_is_told(queue: Queue, at: str, kind: Any, options: Any, says: str) -> None:
+def test_an_invalid_source_option_is_refused(queue: Queue, at: str, kind: Any, options: Any, says: str) -> None:
     with pytest.raises(InturnError, match=says):
         kind(at, **options)

@@ -105,7 +105,7 @@ def files_of(bench: Bench, step: int) -> int:
 # -- what readers see ------------------------------------------------------------------------------------------
 
 
-def test_other_engines_read_what_the_store_says_after_each_step(bench: Bench) -> None:
+def test_other_engines_read_the_outputs_of_the_store_after_each_step(bench: Bench) -> None:
     for number, messages in enumerate([rows(1, 2), rows(4), [*rows(2, 3), *rows(1, accounts="cde")]], start=1):
         bench.step(messages)
         assert publish(bench.store, "ledger").step == number
@@ -114,7 +114,7 @@ def test_other_engines_read_what_the_store_says_after_each_step(bench: Bench) ->
     assert {row["group"] for row in by_store(bench)} == set("abcde")
 
 
-def test_the_files_of_the_table_are_those_of_the_store(bench: Bench) -> None:
+def test_the_delta_table_refers_to_the_files_of_the_store(bench: Bench) -> None:
     bench.step(rows(1))
     bench.step(rows(2))
     before = {path: path.stat().st_mtime_ns for path in (bench.root / ROOT).glob("*.parquet")}
@@ -129,7 +129,7 @@ def test_the_files_of_the_table_are_those_of_the_store(bench: Bench) -> None:
     }
 
 
-def test_files_that_no_step_names_do_not_appear(bench: Bench) -> None:
+def test_files_of_an_uncommitted_step_are_not_in_the_delta_table(bench: Bench) -> None:
     bench.step(rows(1))
     manifest, _ = bench.prepare(rows(2))  # its files are written, and it dies
     assert publish(bench.store, "ledger").step == 1
@@ -138,7 +138,7 @@ def test_files_that_no_step_names_do_not_appear(bench: Bench) -> None:
     assert manifest.outputs
 
 
-def test_sweeping_the_store_leaves_the_table_whole(bench: Bench) -> None:
+def test_sweeping_the_store_keeps_the_delta_table_intact(bench: Bench) -> None:
     bench.step(rows(1))
     bench.prepare(rows(2))
     publish(bench.store, "ledger")
@@ -148,7 +148,7 @@ def test_sweeping_the_store_leaves_the_table_whole(bench: Bench) -> None:
     assert by_deltalake(bench) == by_store(bench)
 
 
-def test_another_engine_may_not_change_the_store_through_the_table(bench: Bench) -> None:
+def test_other_engines_cannot_delete_rows_of_the_append_only_delta_table(bench: Bench) -> None:
     bench.step(rows(1))
     publish(bench.store, "ledger")
     with pytest.raises(DeltaError, match=r"(?i)append"):
@@ -159,7 +159,7 @@ def test_another_engine_may_not_change_the_store_through_the_table(bench: Bench)
 # -- each step once --------------------------------------------------------------------------------------------
 
 
-def test_publishing_again_adds_nothing(bench: Bench) -> None:
+def test_publishing_a_published_step_again_adds_nothing(bench: Bench) -> None:
     bench.step(rows(1))
     publish(bench.store, "ledger")
     before = log(bench)
@@ -167,7 +167,7 @@ def test_publishing_again_adds_nothing(bench: Bench) -> None:
     assert log(bench) == before
 
 
-def test_what_was_committed_and_not_published_is_caught_up(bench: Bench) -> None:
+def test_unpublished_committed_steps_are_published_later(bench: Bench) -> None:
     bench.step(rows(1))
     publish(bench.store, "ledger")
     bench.step(rows(2))
@@ -178,7 +178,7 @@ def test_what_was_committed_and_not_published_is_caught_up(bench: Bench) -> None
     assert commits(bench) == [(None, 0), *((step, files_of(bench, step)) for step in (1, 2, 3))]
 
 
-def test_a_publisher_that_stops_half_way_is_gone_on_from(bench: Bench) -> None:
+def test_an_interrupted_publication_is_continued(bench: Bench) -> None:
     for revision in (1, 2, 3):
         bench.step(rows(revision))
     path = bench.root / bench.store.manifest(2).outputs[0].path
@@ -192,7 +192,7 @@ def test_a_publisher_that_stops_half_way_is_gone_on_from(bench: Bench) -> None:
     assert by_deltalake(bench) == by_store(bench)
 
 
-def test_steps_without_outputs_are_passed_over_and_the_last_is_noted(bench: Bench) -> None:
+def test_steps_without_outputs_are_skipped_and_the_last_step_is_recorded(bench: Bench) -> None:
     bench.step(rows(3))
     assert publish(bench.store, "ledger").step == 1
     bench.step(rows(1))
@@ -208,7 +208,7 @@ def test_steps_without_outputs_are_passed_over_and_the_last_is_noted(bench: Benc
     assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
 
 
-def test_a_publisher_with_an_old_view_adds_nothing_twice(bench: Bench) -> None:
+def test_a_publisher_with_a_stale_table_version_adds_nothing_twice(bench: Bench) -> None:
     bench.step(rows(1))
     publish(bench.store, "ledger")
     bench.step(rows(2))
@@ -220,7 +220,7 @@ def test_a_publisher_with_an_old_view_adds_nothing_twice(bench: Bench) -> None:
     assert log(bench) == before
 
 
-def test_many_publishers_at_the_same_time_add_each_step_once(bench: Bench) -> None:
+def test_concurrent_publishers_add_each_step_once(bench: Bench) -> None:
     for revision in range(1, 6):
         bench.step(rows(revision))
     start = threading.Barrier(4, timeout=DEADLINE_S)
@@ -236,7 +236,7 @@ def test_many_publishers_at_the_same_time_add_each_step_once(bench: Bench) -> No
 
 
 @pytest.mark.thorough
-def test_a_table_of_more_commits_than_a_checkpoint_holds(bench: Bench) -> None:
+def test_a_delta_table_with_log_checkpoints_is_continued(bench: Bench) -> None:
     bench.step(rows(1))
     first = bench.store.manifest(1)
     for step in range(2, 103):
@@ -251,7 +251,7 @@ def test_a_table_of_more_commits_than_a_checkpoint_holds(bench: Bench) -> None:
 # -- what is refused, and in which words -----------------------------------------------------------------------
 
 
-def test_without_a_step_there_is_no_table(bench: Bench) -> None:
+def test_a_store_without_steps_gets_no_delta_table(bench: Bench) -> None:
     with pytest.raises(StoreError, match="is not a store"):
         publish(bench.store, "ledger")
     bench.prepare(rows(1))
@@ -259,14 +259,14 @@ def test_without_a_step_there_is_no_table(bench: Bench) -> None:
     assert not (bench.root / LOG).exists()
 
 
-def test_another_pipeline_is_refused(bench: Bench) -> None:
+def test_publishing_as_another_pipeline_is_refused(bench: Bench) -> None:
     bench.step(rows(1))
     with pytest.raises(StoreMismatch, match="pipeline 'ledger', not 'other'"):
         publish(bench.store, "other")
     assert not (bench.root / LOG).exists()
 
 
-def test_a_table_ahead_of_its_store_is_refused_and_made_anew(bench: Bench) -> None:
+def test_a_delta_table_ahead_of_its_store_is_refused_until_recreated(bench: Bench) -> None:
     bench.step(rows(1))
     bench.step(rows(2))
     publish(bench.store, "ledger")
@@ -282,7 +282,7 @@ def test_a_table_ahead_of_its_store_is_refused_and_made_anew(bench: Bench) -> No
     assert by_deltalake(bench) == by_store(bench)
 
 
-def test_a_store_that_was_put_back_and_has_gone_on_beyond_its_table_is_refused(bench: Bench, tmp_path: Path) -> None:
+def test_a_restored_store_used_beyond_its_delta_table_is_refused(bench: Bench, tmp_path: Path) -> None:
     """Its steps have the numbers of those that were published, and other outputs."""
     bench.step(rows(1))
     shutil.copytree(bench.root / "steps", tmp_path / "old")
@@ -323,7 +323,7 @@ def by_command(bench: Bench, *more: str) -> tuple[int, str]:
     return ran.exit_code, " ".join((ran.stdout + ran.stderr).split())
 
 
-def test_what_was_put_back_and_went_on_without_delta_is_refused_until_the_table_is_made_anew(
+def test_a_restored_store_continued_without_delta_is_refused_until_the_table_is_recreated(
     bench: Bench, tmp_path: Path
 ) -> None:
     restored = Restored(bench, tmp_path / "old")
@@ -345,7 +345,7 @@ def test_what_was_put_back_and_went_on_without_delta_is_refused_until_the_table_
     assert by_deltalake(bench) == by_duckdb(bench) == by_store(bench)
 
 
-def test_a_later_commit_of_another_hides_nothing(bench: Bench, tmp_path: Path) -> None:
+def test_a_later_foreign_commit_does_not_hide_a_different_step(bench: Bench, tmp_path: Path) -> None:
     restored = Restored(bench, tmp_path / "old")
     bench.step(rows(2))
     publish(bench.store, "ledger")
@@ -359,7 +359,7 @@ def test_a_later_commit_of_another_hides_nothing(bench: Bench, tmp_path: Path) -
         publish(bench.store, "ledger")
 
 
-def test_a_log_that_was_shortened_hides_nothing(bench: Bench, tmp_path: Path) -> None:
+def test_a_truncated_delta_log_does_not_hide_a_different_step(bench: Bench, tmp_path: Path) -> None:
     restored = Restored(bench, tmp_path / "old")
     bench.step(rows(2))
     publish(bench.store, "ledger")
@@ -372,7 +372,7 @@ def test_a_log_that_was_shortened_hides_nothing(bench: Bench, tmp_path: Path) ->
         publish(bench.store, "ledger")
 
 
-def test_the_command_says_what_it_did(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_publish_command_prints_the_published_steps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.prepare(rows(1))
     assert by_command(bench) == (0, f"{bench.root} has no steps yet; no table was written")
     bench.step(rows(1))
@@ -387,7 +387,7 @@ def test_the_command_says_what_it_did(bench: Bench, monkeypatch: pytest.MonkeyPa
     assert (code, "pip install 'inturn[delta]'" in printed) == (1, True)
 
 
-def test_a_damaged_table_is_told(bench: Bench) -> None:
+def test_a_damaged_delta_table_is_reported(bench: Bench) -> None:
     bench.step(rows(1))
     publish(bench.store, "ledger")
     (bench.root / LOG / f"{0:020d}.json").write_text("{")
@@ -395,7 +395,9 @@ def test_a_damaged_table_is_told(bench: Bench) -> None:
         publish(bench.store, "ledger")
 
 
-def test_without_deltalake_the_extra_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_deltalake_is_reported_with_the_extra_to_install(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.step(rows(1))
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(SetupError, match=r"pip install 'inturn\[delta\]'"):
@@ -405,7 +407,7 @@ def test_without_deltalake_the_extra_is_named(bench: Bench, monkeypatch: pytest.
 # -- on an object store ----------------------------------------------------------------------------------------
 
 
-def test_a_table_on_s3(bucket: str) -> None:
+def test_a_delta_table_on_s3_is_published(bucket: str) -> None:
     bench = Bench(ledger, SCHEMA, root=f"{bucket}/ledger")
     assert bench.store.location.startswith("s3a://")
     bench.step(rows(1))

@@ -107,7 +107,7 @@ def by_store(bench: Bench) -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
-def test_the_table_is_the_store_s_last_step_whenever_it_is_published(bench: Bench, seed: int) -> None:
+def test_the_published_states_equal_the_last_step_of_the_store(bench: Bench, seed: int) -> None:
     chance = random.Random(seed)
     for number, messages in enumerate(history(seed), start=1):
         bench.step(messages)
@@ -121,7 +121,7 @@ def test_the_table_is_the_store_s_last_step_whenever_it_is_published(bench: Benc
     assert {row[0] for row in by_delta(bench).values()} >= {"open", "parked"}
 
 
-def test_what_is_published_again_adds_nothing(bench: Bench) -> None:
+def test_publishing_unchanged_states_again_adds_nothing(bench: Bench) -> None:
     bench.step(rows(1, 2))
     first = publish_states(bench.store, "ledger")
     assert (first.before, first.step) == (0, 1)
@@ -130,7 +130,7 @@ def test_what_is_published_again_adds_nothing(bench: Bench) -> None:
     assert table(bench).version() == version
 
 
-def test_the_feed_has_the_changes_of_each_step(bench: Bench) -> None:
+def test_the_change_feed_contains_the_changes_of_each_step(bench: Bench) -> None:
     for messages in (rows(1), rows(2, accounts="a"), rows(1, accounts="c")):
         bench.step(messages)
         publish_states(bench.store, "ledger")
@@ -145,7 +145,7 @@ def test_the_feed_has_the_changes_of_each_step(bench: Bench) -> None:
     ]
 
 
-def test_a_step_that_a_crash_left_out_is_added_by_the_next(bench: Bench) -> None:
+def test_unpublished_steps_are_added_by_the_next_publication(bench: Bench) -> None:
     bench.step(rows(1))
     publish_states(bench.store, "ledger")
     bench.step(rows(2, accounts="a"))
@@ -155,7 +155,7 @@ def test_a_step_that_a_crash_left_out_is_added_by_the_next(bench: Bench) -> None
     assert by_delta(bench) == by_store(bench)
 
 
-def test_steps_that_were_vacuumed_are_one_commit(bench: Bench) -> None:
+def test_vacuumed_steps_are_published_as_one_commit(bench: Bench) -> None:
     bench.step(rows(1))
     publish_states(bench.store, "ledger")
     for revision in range(2, 9):
@@ -166,7 +166,7 @@ def test_steps_that_were_vacuumed_are_one_commit(bench: Bench) -> None:
     assert table(bench).version() == 1
 
 
-def test_neither_sweep_nor_vacuum_touches_the_table(bench: Bench) -> None:
+def test_sweep_and_vacuum_keep_the_states_table_intact(bench: Bench) -> None:
     bench.step(rows(1))
     publish_states(bench.store, "ledger")
     bench.step(rows(2))
@@ -176,7 +176,7 @@ def test_neither_sweep_nor_vacuum_touches_the_table(bench: Bench) -> None:
     assert by_delta(bench) == by_store(bench)
 
 
-def test_a_field_that_the_state_gained_becomes_a_column(bench: Bench) -> None:
+def test_a_new_state_field_becomes_a_column(bench: Bench) -> None:
     bench.step(rows(1))
     publish_states(bench.store, "ledger")
     bench.pipeline = pipeline(Wider)
@@ -186,7 +186,7 @@ def test_a_field_that_the_state_gained_becomes_a_column(bench: Bench) -> None:
     assert notes == {"a": "new", "b": None}, "as read() has it: b was stored before the field existed"
 
 
-def test_a_new_version_writes_all_states(bench: Bench) -> None:
+def test_a_new_pipeline_version_publishes_all_states(bench: Bench) -> None:
     bench.step(rows(1))
     publish_states(bench.store, "ledger")
     bench.pipeline = pipeline(Wider, version=2, upgrade=lambda state, _version: Wider(**state, note="old"))
@@ -196,7 +196,7 @@ def test_a_new_version_writes_all_states(bench: Bench) -> None:
     assert notes == {"a": "old", "b": "old"}
 
 
-def test_several_publishers_at_once_publish_each_step_once(bench: Bench) -> None:
+def test_concurrent_publishers_publish_each_states_step_once(bench: Bench) -> None:
     bench.step(rows(1))
     publish_states(bench.store, "ledger")
     for revision in range(2, 7):
@@ -208,7 +208,7 @@ def test_several_publishers_at_once_publish_each_step_once(bench: Bench) -> None
     assert by_delta(bench) == by_store(bench)
 
 
-def test_a_table_of_another_history_is_refused_and_made_anew(bench: Bench, tmp_path: Path) -> None:
+def test_a_states_table_of_another_history_is_refused_until_recreated(bench: Bench, tmp_path: Path) -> None:
     bench.step(rows(1))
     shutil.copytree(bench.root, tmp_path / "older")
     bench.step(rows(2))
@@ -225,7 +225,7 @@ def test_a_table_of_another_history_is_refused_and_made_anew(bench: Bench, tmp_p
     assert by_delta(older) == by_store(older)
 
 
-def test_an_order_without_revisions_has_none(tmp_path: Path) -> None:
+def test_an_order_without_epochs_publishes_a_null_epoch(tmp_path: Path) -> None:
     bench = Bench(pipeline(order=Monotone("revision")), SCHEMA, root=tmp_path / "store")
     bench.step(rows(5))
     publish_states(bench.store, "ledger")
@@ -233,7 +233,7 @@ def test_an_order_without_revisions_has_none(tmp_path: Path) -> None:
     assert [(row["epoch"], row["revision"]) for row in rows_] == [(None, 5), (None, 5)]
 
 
-def test_another_engine_reads_it(bench: Bench) -> None:
+def test_duckdb_reads_the_states_table(bench: Bench) -> None:
     bench.step(rows(1, 2))
     publish_states(bench.store, "ledger")
     states = table(bench).to_pyarrow_dataset()
@@ -242,7 +242,7 @@ def test_another_engine_reads_it(bench: Bench) -> None:
         assert connection.execute('select "group", balance from states order by 1').fetchall() == [("a", 4), ("b", 4)]
 
 
-def test_a_failure_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_publication_of_states_says_how_to_repeat_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.step(rows(1))
 
     def fail(*_: object, **__: object) -> None:
@@ -253,7 +253,7 @@ def test_a_failure_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch
         inturn.spark.publish(bench.root, table="states")
 
 
-def test_another_table_is_refused(bench: Bench) -> None:
+def test_publishing_an_unknown_table_is_refused(bench: Bench) -> None:
     bench.step(rows(1))
     with pytest.raises(InputError, match="table is 'held'; expected 'outputs' or 'states'"):
         inturn.spark.publish(bench.root, table="held")  # type: ignore[arg-type]

@@ -19,7 +19,9 @@ def columns(groups: list[tuple[int, str]]) -> tuple[np.ndarray, pa.Array]:
 @given(
     st.lists(st.sets(group).map(sorted), max_size=5), st.lists(st.tuples(st.integers(-4, 4), st.sampled_from("abc")))
 )
-def test_the_index_is_a_dictionary(added: list[list[tuple[int, str]]], asked: list[tuple[int, str]]) -> None:
+def test_the_group_index_behaves_like_a_dictionary(
+    added: list[list[tuple[int, str]]], asked: list[tuple[int, str]]
+) -> None:
     wanted = np.unique(np.array([hash_ for groups in added for hash_, _ in groups], dtype=np.int64))
     index, known = RowIndex(wanted), dict[tuple[int, str], int]()
     for groups in added:

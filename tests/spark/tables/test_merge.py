@@ -27,7 +27,7 @@ def merged(sizes: list[int]) -> list[int]:
     return sizes if not count else [*sizes[:-count], sum(sizes[-count:])]
 
 
-def test_few_levels_are_left_alone() -> None:
+def test_fewer_levels_than_the_limit_are_not_merged() -> None:
     assert levels_to_merge([level(1)] * (limits.LEVELS - 1)) == 0
 
 
@@ -40,7 +40,7 @@ def test_the_number_of_levels_is_bounded(sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("base", [0, 100_000])
-def test_a_row_is_written_again_a_few_times(base: int) -> None:
+def test_each_row_is_rewritten_at_most_logarithmically_often(base: int) -> None:
     """A thousand steps of a hundred rows: no row more often than about the doublings, ten, whatever lies below."""
     levels, written = [base] * bool(base), 0
     for _ in range(1_000):
@@ -51,7 +51,7 @@ def test_a_row_is_written_again_a_few_times(base: int) -> None:
 
 
 @pytest.mark.thorough
-def test_merging_changes_no_answer_and_few_files_are_left(tmp_path: Path) -> None:
+def test_merging_levels_keeps_the_results_and_bounds_the_files(tmp_path: Path) -> None:
     with (
         Bench(ledger, SCHEMA, root=tmp_path / "plain") as plain,
         Bench(ledger, SCHEMA, root=tmp_path / "merged", bounds=Bounds(levels=2)) as merging,
@@ -71,7 +71,7 @@ def test_merging_changes_no_answer_and_few_files_are_left(tmp_path: Path) -> Non
         assert sum(file.rows for level in last.levels for file in level.held) <= 2 * last.held
 
 
-def test_old_steps_are_vacuumed(tmp_path: Path) -> None:
+def test_vacuum_deletes_the_files_of_old_steps(tmp_path: Path) -> None:
     with Bench(ledger, SCHEMA, root=tmp_path / "store", bounds=Bounds(levels=2)) as bench:
         for number in range(1, 12):
             bench.step(rows(number))
@@ -87,7 +87,7 @@ def test_old_steps_are_vacuumed(tmp_path: Path) -> None:
         assert bench.seen().states["a"].balance == 12
 
 
-def test_the_command_says_what_it_keeps(tmp_path: Path) -> None:
+def test_the_vacuum_command_prints_what_it_keeps(tmp_path: Path) -> None:
     with Bench(ledger, SCHEMA, root=tmp_path / "store", bounds=Bounds(levels=2)) as bench:
         for number in range(1, 8):
             bench.step(rows(number))
@@ -112,7 +112,7 @@ def test_the_command_says_what_it_keeps(tmp_path: Path) -> None:
     )
 
 
-def test_the_last_step_is_kept(tmp_path: Path) -> None:
+def test_vacuum_refuses_to_delete_the_last_step(tmp_path: Path) -> None:
     with Bench(ledger, SCHEMA, root=tmp_path / "store") as bench:
         bench.step(rows(1))
         with pytest.raises(InputError, match="at least 1"):
@@ -122,7 +122,7 @@ def test_the_last_step_is_kept(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 40), st.integers(0, 40))
-def test_the_last_step_is_found_without_a_list(before: int, more: int) -> None:
+def test_the_last_step_is_found_without_listing_the_store(before: int, more: int) -> None:
     with Bench(ledger, SCHEMA) as bench:
         known = None
         for number in range(1, before + more + 1):

@@ -132,20 +132,20 @@ def small(whole: Path) -> list[str]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("verb", VERBS)
-def test_one_that_is_missing_is_named_or_not_needed(verb: str, whole: Path) -> None:
+def test_one_missing_store_file_is_named_or_not_needed(verb: str, whole: Path) -> None:
     for file in sorted(path for path in whole.rglob("*") if path.is_file()):
         check(verb, whole, (str(file.relative_to(whole)),))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("verb", VERBS)
-def test_two_that_are_missing_are_named_or_not_needed(verb: str, whole: Path) -> None:
+def test_two_missing_store_files_are_named_or_not_needed(verb: str, whole: Path) -> None:
     for names in combinations(small(whole), 2):
         if names != (HEAD, manifest_name(STEPS)):
             check(verb, whole, names)
 
 
-def test_a_step_goes_on_without_an_earlier_manifest_and_logs_it(
+def test_a_step_continues_without_an_earlier_manifest_and_logs_it(
     whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = Path(shutil.copytree(whole, tmp_path / "lost"))
@@ -182,7 +182,9 @@ def test_results_are_read_without_an_earlier_manifest(
 
 
 @pytest.mark.parametrize("has_head", [True, False])
-def test_a_vacuum_deletes_nothing_without_an_earlier_manifest(whole: Path, tmp_path: Path, *, has_head: bool) -> None:
+def test_a_vacuum_deletes_nothing_if_an_earlier_manifest_is_missing(
+    whole: Path, tmp_path: Path, *, has_head: bool
+) -> None:
     root = Path(shutil.copytree(whole, tmp_path / "vacuum"))
     (root / manifest_name(2)).unlink()
     if not has_head:
@@ -193,7 +195,7 @@ def test_a_vacuum_deletes_nothing_without_an_earlier_manifest(whole: Path, tmp_p
     assert sorted(root.rglob("*")) == before
 
 
-def test_an_erasure_changes_nothing_without_an_earlier_manifest(whole: Path, tmp_path: Path) -> None:
+def test_an_erasure_is_refused_if_an_earlier_manifest_is_missing(whole: Path, tmp_path: Path) -> None:
     """The lost manifest may have named files with the group's content."""
     root = Path(shutil.copytree(whole, tmp_path / "erasure"))
     (root / manifest_name(2)).unlink()
@@ -202,7 +204,7 @@ def test_an_erasure_changes_nothing_without_an_earlier_manifest(whole: Path, tmp
     assert SparkInspector(str(root)).last.step == STEPS
 
 
-def test_a_store_of_an_older_version_has_no_head(whole: Path, tmp_path: Path) -> None:
+def test_a_store_of_an_older_version_without_a_head_file_is_continued(whole: Path, tmp_path: Path) -> None:
     root = tmp_path / "old"
     shutil.copytree(whole, root)
     (root / HEAD).unlink()
@@ -210,7 +212,7 @@ def test_a_store_of_an_older_version_has_no_head(whole: Path, tmp_path: Path) ->
     assert (root / HEAD).exists()
 
 
-def test_a_head_that_is_behind_does_no_harm(whole: Path, tmp_path: Path) -> None:
+def test_an_outdated_head_file_does_not_hide_the_last_step(whole: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(whole, tmp_path / "behind"))
     (root / HEAD).write_text('{"step": 1}')
     last = SparkStore(root).latest()
@@ -218,7 +220,7 @@ def test_a_head_that_is_behind_does_no_harm(whole: Path, tmp_path: Path) -> None
     assert last.step == STEPS
 
 
-def test_a_store_that_is_replaced_under_a_writer_is_noticed(whole: Path, tmp_path: Path) -> None:
+def test_a_store_replaced_during_use_is_detected(whole: Path, tmp_path: Path) -> None:
     """As many steps are not the same steps."""
     roots = [Path(shutil.copytree(whole, tmp_path / name)) for name in ("one", "two")]
     benches = [bench_at(root) for root in roots]

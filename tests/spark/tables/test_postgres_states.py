@@ -69,9 +69,7 @@ def as_jsonb(state: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_table_is_the_store_s_last_step_whenever_it_is_published(
-    bench: Bench, target: StatesTable, seed: int
-) -> None:
+def test_the_states_in_postgres_equal_the_last_step_of_the_store(bench: Bench, target: StatesTable, seed: int) -> None:
     chance = random.Random(seed)
     for number, messages in enumerate(history(seed), start=1):
         bench.step(messages)
@@ -82,7 +80,7 @@ def test_the_table_is_the_store_s_last_step_whenever_it_is_published(
     assert by_postgres(target) == by_store(bench)
 
 
-def test_what_is_published_again_changes_nothing(bench: Bench, target: StatesTable) -> None:
+def test_publishing_unchanged_states_to_postgres_again_writes_nothing(bench: Bench, target: StatesTable) -> None:
     bench.step(rows(1, 2))
     assert publish(bench, target)[1:] == (0, 1)
     before = asked(target, "select xmin::text, ctid::text from balances order by 1, 2")
@@ -90,7 +88,7 @@ def test_what_is_published_again_changes_nothing(bench: Bench, target: StatesTab
     assert asked(target, "select xmin::text, ctid::text from balances order by 1, 2") == before
 
 
-def test_only_the_groups_of_a_step_are_written(bench: Bench, target: StatesTable) -> None:
+def test_a_publication_writes_only_the_changed_groups(bench: Bench, target: StatesTable) -> None:
     bench.step(rows(1, accounts="abcdefgh"))
     publish(bench, target)
     bench.step(rows(2, accounts="c"))
@@ -101,7 +99,7 @@ def test_only_the_groups_of_a_step_are_written(bench: Bench, target: StatesTable
     assert writers == (1,)
 
 
-def test_steps_that_a_crash_left_out_and_vacuum_took_are_added(bench: Bench, target: StatesTable) -> None:
+def test_vacuumed_unpublished_steps_are_added_by_the_next_publication(bench: Bench, target: StatesTable) -> None:
     bench.step(rows(1))
     publish(bench, target)
     for revision in range(2, 7):
@@ -111,7 +109,7 @@ def test_steps_that_a_crash_left_out_and_vacuum_took_are_added(bench: Bench, tar
     assert by_postgres(target) == by_store(bench)
 
 
-def test_several_publishers_at_once(bench: Bench, target: StatesTable) -> None:
+def test_concurrent_publishers_write_the_states_of_the_last_step(bench: Bench, target: StatesTable) -> None:
     for revision in range(1, 6):
         bench.step(rows(revision))
     with ThreadPoolExecutor(4) as pool:
@@ -119,7 +117,7 @@ def test_several_publishers_at_once(bench: Bench, target: StatesTable) -> None:
     assert by_postgres(target) == by_store(bench)
 
 
-def test_a_store_of_another_history_is_refused(bench: Bench, target: StatesTable, tmp_path: Path) -> None:
+def test_publishing_a_store_of_another_history_is_refused(bench: Bench, target: StatesTable, tmp_path: Path) -> None:
     bench.step(rows(1))
     shutil.copytree(bench.root, tmp_path / "older")
     bench.step(rows(2))
@@ -131,7 +129,7 @@ def test_a_store_of_another_history_is_refused(bench: Bench, target: StatesTable
         older.step(rows(2, amount=7))
 
 
-def test_nul_cannot_be_in_jsonb(empty_postgres_url: str, tmp_path: Path) -> None:
+def test_nul_in_a_state_becomes_the_replacement_character_in_jsonb(empty_postgres_url: str, tmp_path: Path) -> None:
     def note(_state: dict[str, str], message: dict[str, Any]) -> tuple[dict[str, str], list[Any]]:
         return {"text": "a\0b", "escaped": "\\u0000"}, []
 
@@ -142,7 +140,7 @@ def test_nul_cannot_be_in_jsonb(empty_postgres_url: str, tmp_path: Path) -> None
     assert asked(target, "select state from balances") == [({"text": "a\ufffdb", "escaped": "\\u0000"},)]
 
 
-def test_a_table_of_the_user_s_that_lacks_a_column_is_named(bench: Bench, target: StatesTable) -> None:
+def test_a_user_table_without_a_required_column_is_refused(bench: Bench, target: StatesTable) -> None:
     bench.step(rows(1))
     with psycopg.connect(target.address) as db:
         db.execute('create table balances ("group" text)')
@@ -150,7 +148,7 @@ def test_a_table_of_the_user_s_that_lacks_a_column_is_named(bench: Bench, target
         publish(bench, target)
 
 
-def test_a_server_that_is_away_is_told_without_the_password(bench: Bench) -> None:
+def test_an_unreachable_postgres_is_reported_without_the_password(bench: Bench) -> None:
     bench.step(rows(1))
     with pytest.raises(
         StoreError, match=r"cannot write the states to postgresql://me@127.0.0.1:1/shop#balances: "
@@ -162,6 +160,6 @@ def test_a_server_that_is_away_is_told_without_the_password(bench: Bench) -> Non
 @pytest.mark.parametrize(
     "wrong", ["balances", "shop.db#balances", "postgresql://me@h/shop", "postgresql://h/d#a.b.c", "postgresql://h/d#a."]
 )
-def test_a_target_that_names_no_table_is_refused(wrong: str) -> None:
+def test_a_publication_target_without_a_table_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match=r"expected postgresql://…#TABLE"):
         StatesTable.of(wrong)

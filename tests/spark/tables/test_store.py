@@ -121,7 +121,7 @@ class Poorer:
         (dict, "state has changed from a record of balance, tags to dict"),
     ],
 )
-def test_a_state_type_may_not_lose_what_is_stored(bench: Bench, state: Any, text: str) -> None:
+def test_a_state_type_that_drops_a_stored_field_is_refused(bench: Bench, state: Any, text: str) -> None:
     bench.step(rows(1))
     before = files(bench)
     bench.pipeline = replace(ledger, state=state)
@@ -144,7 +144,7 @@ class Late(metaclass=_Owes):
     tags: list[str] = field(default_factory=list)
 
 
-def test_a_new_field_of_a_state_needs_a_default(bench: Bench) -> None:
+def test_a_new_state_field_without_a_default_is_refused(bench: Bench) -> None:
     bench.step(rows(1))
     before = files(bench)
     bench.pipeline = replace(ledger, state=Late)
@@ -163,7 +163,9 @@ class Basket:
     items: list[Item] = field(default_factory=list)
 
 
-def test_a_record_within_the_state_may_not_lose_what_is_stored(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nested_state_record_that_drops_a_stored_field_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def put(state: Basket, message: dict[str, Any]) -> tuple[Basket, list[Any]]:
         return Basket([*state.items, Item("x")]), []
 
@@ -179,7 +181,7 @@ def test_a_record_within_the_state_may_not_lose_what_is_stored(bench: Bench, mon
 
 
 @pytest.mark.parametrize("more", [[], [("count", int, 1)]], ids=["a text", "a field with a default"])
-def test_a_record_within_the_state_may_change_as_the_state_may(
+def test_a_nested_state_record_may_gain_fields_with_defaults(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, more: list[Any]
 ) -> None:
     def put(state: Basket, message: dict[str, Any]) -> tuple[Basket, list[Any]]:
@@ -195,7 +197,7 @@ def test_a_record_within_the_state_may_change_as_the_state_may(
     assert bench.seen().states == {"a": Basket([newer("x")])}
 
 
-def test_held_messages_of_an_older_message_type_are_told(bench: Bench) -> None:
+def test_held_messages_that_lack_a_new_required_field_are_reported(bench: Bench) -> None:
     old = make_dataclass("Message", [("account", str), ("revision", int)])
     new = make_dataclass("Message", [("account", str), ("revision", int), ("amount", int)])
     keep = lambda state, message: (state, [])  # noqa: E731
@@ -242,12 +244,12 @@ def test_another_number_of_buckets_is_refused(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("buckets", [0, -1, 65_537, True, 1.5, "2"])
-def test_a_number_of_buckets_that_cannot_be(buckets: Any) -> None:
+def test_an_invalid_number_of_buckets_is_refused(buckets: Any) -> None:
     with pytest.raises(PipelineError, match="expected a whole number from 1 to 65536"):
         new_identity(ledger, buckets)
 
 
-def test_a_newer_format_is_refused(bench: Bench) -> None:
+def test_a_store_of_a_newer_format_is_refused(bench: Bench) -> None:
     bench.step(rows(1))
     change(bench.root / "inturn.json", format=FORMAT + 1)
     for attempt in (lambda: bench.step(rows(2)), lambda: sweep(bench.root)):
@@ -276,7 +278,9 @@ def another_kind(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [cut_short, empty, another_kind])
 @pytest.mark.parametrize("name", ["inturn.json", "steps/000000000001.json"])
-def test_a_damaged_manifest_is_told(bench: Bench, name: str, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_manifest_is_reported_and_nothing_is_written(
+    bench: Bench, name: str, damage: Callable[[Path], None]
+) -> None:
     bench.step(rows(1))
     damage(bench.root / name)
     before = files(bench)
@@ -294,7 +298,9 @@ def body(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [cut_short, empty, body, Path.unlink])
 @pytest.mark.parametrize("table", ["groups", "held"])
-def test_a_damaged_data_file_is_told(bench: Bench, table: str, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_data_file_is_reported_and_no_step_is_committed(
+    bench: Bench, table: str, damage: Callable[[Path], None]
+) -> None:
     bench.step(rows(1, 3))
     [path] = (bench.root / "data" / table).iterdir()
     damage(path)
@@ -303,7 +309,7 @@ def test_a_damaged_data_file_is_told(bench: Bench, table: str, damage: Callable[
     assert bench.store.steps() == [1]
 
 
-def test_a_step_that_is_not_there_is_told(bench: Bench) -> None:
+def test_a_missing_step_is_reported_with_the_existing_steps(bench: Bench) -> None:
     bench.step(rows(1))
     with pytest.raises(StoreError, match="no step 7; it has steps 1 to 1"):
         bench.store.manifest(7)
@@ -312,7 +318,7 @@ def test_a_step_that_is_not_there_is_told(bench: Bench) -> None:
 # -- places where no store can be ------------------------------------------------------------------------------
 
 
-def test_a_directory_with_something_else_in_it_is_refused(bench: Bench) -> None:
+def test_a_directory_with_other_files_is_refused_as_a_store(bench: Bench) -> None:
     bench.root.mkdir()
     (bench.root / "notes.txt").write_text("mine")
     before = files(bench)
@@ -321,7 +327,7 @@ def test_a_directory_with_something_else_in_it_is_refused(bench: Bench) -> None:
     assert files(bench) == before
 
 
-def test_a_store_that_another_writer_is_making_is_waited_for(bench: Bench) -> None:
+def test_a_store_with_the_draft_of_another_writer_can_be_created(bench: Bench) -> None:
     bench.root.mkdir()
     # As a writer leaves it that is at work, or was killed, between the draft and the link.
     (bench.root / ".inturn.json.0123456789abcdef").write_bytes(b"{")
@@ -330,7 +336,7 @@ def test_a_store_that_another_writer_is_making_is_waited_for(bench: Bench) -> No
 
 
 @pytest.mark.parametrize("where", [".", "..", "steps", "data", "data/groups"])
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, where: str) -> None:
+def test_an_unwritable_store_path_is_reported(tmp_path: Path, where: str) -> None:
     """A file where a directory is wanted: permissions alone do not stop root."""
     bench = Bench(ledger, SCHEMA, root=tmp_path / "place" / "store")
     if where not in (".", ".."):
@@ -345,12 +351,12 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, where: str) -> N
     assert path.read_text() == "in the way"
 
 
-def test_a_filesystem_that_cannot_commit_is_refused() -> None:
+def test_an_unsupported_filesystem_is_refused() -> None:
     with pytest.raises(StoreError, match="hdfs: is not supported"):
         SparkStore("hdfs://host/ledger")
 
 
-def test_a_file_uri_is_the_path(bench: Bench) -> None:
+def test_a_file_uri_opens_the_store_of_its_path(bench: Bench) -> None:
     bench.step(rows(1))
     assert SparkStore(bench.root.as_uri()).steps() == [1]
 
@@ -358,7 +364,7 @@ def test_a_file_uri_is_the_path(bench: Bench) -> None:
 # -- two writers ------------------------------------------------------------------------------------------------
 
 
-def test_the_second_writer_of_a_step_is_told(bench: Bench) -> None:
+def test_the_second_writer_of_a_step_gets_a_conflict(bench: Bench) -> None:
     bench.step(rows(1))
     mine, _ = bench.prepare(rows(2, amount=10))
     bench.step(rows(2, 3, amount=5))
@@ -372,14 +378,14 @@ def test_the_second_writer_of_a_step_is_told(bench: Bench) -> None:
     assert bench.seen().states == {"a": Account(16)}
 
 
-def test_two_writers_make_one_store(bench: Bench) -> None:
+def test_two_writers_create_one_store(bench: Bench) -> None:
     one, two = SparkStore(bench.root), SparkStore(bench.root)
     assert one.identity() is two.identity() is None
     mine = one.open(new_identity(ledger, 2), buckets=2)
     assert two.open(new_identity(ledger, None), buckets=None) == mine
 
 
-def test_a_writer_that_is_slow_to_look_finds_the_store_that_another_made(
+def test_a_slow_writer_opens_the_store_that_another_writer_created(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one makes it after the first look, and has written more before the second."""
@@ -396,7 +402,7 @@ def test_a_writer_that_is_slow_to_look_finds_the_store_that_another_made(
 
 
 @pytest.mark.parametrize("round_", range(20))
-def test_writers_that_race_make_one_store(tmp_path: Path, round_: int) -> None:
+def test_racing_writers_create_one_store(tmp_path: Path, round_: int) -> None:
     start = threading.Barrier(4, timeout=DEADLINE_S)
 
     def make(_: int) -> Any:
@@ -410,7 +416,7 @@ def test_writers_that_race_make_one_store(tmp_path: Path, round_: int) -> None:
 # -- what was never committed ----------------------------------------------------------------------------------
 
 
-def test_a_step_that_was_not_committed_is_invisible(bench: Bench) -> None:
+def test_an_uncommitted_step_is_invisible(bench: Bench) -> None:
     bench.prepare(rows(1, 3, amount=7))
     assert (bench.store.steps(), bench.seen()) == ([], Seen())
     bench.step(rows(1))
@@ -421,7 +427,7 @@ def test_a_step_that_was_not_committed_is_invisible(bench: Bench) -> None:
     assert bench.seen().states == {"a": Account(2)}
 
 
-def test_sweep_removes_what_no_step_names(bench: Bench) -> None:
+def test_sweep_deletes_only_files_that_no_step_names(bench: Bench) -> None:
     bad = {"account": None, "revision": 1, "amount": 1}
     bench.step([*rows(1, 3), *rows(1, account="b"), bad])
     bench.step([*rows(2, 5), *rows(2, account="b"), bad])
@@ -437,7 +443,7 @@ def test_sweep_removes_what_no_step_names(bench: Bench) -> None:
     assert bench.seen().states["a"] == Account(5)
 
 
-def test_only_a_store_is_swept(tmp_path: Path) -> None:
+def test_sweep_refuses_a_directory_that_is_not_a_store(tmp_path: Path) -> None:
     path = tmp_path / "data" / "precious.parquet"
     path.parent.mkdir()
     path.write_text("mine")
@@ -450,7 +456,7 @@ def test_only_a_store_is_swept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row_group_rows", [1, 2, 1_000])
-def test_a_group_is_as_its_newest_step_left_it(tmp_path: Path, row_group_rows: int) -> None:
+def test_a_group_has_the_state_of_its_newest_step(tmp_path: Path, row_group_rows: int) -> None:
     bench = Bench(ledger, SCHEMA, root=tmp_path / "store", bounds=Bounds(chunk_rows=2, row_group_rows=row_group_rows))
     accounts = "abcdefgh"
     for step in range(1, 5):
@@ -478,7 +484,7 @@ bench.step([row for account in map(str, range(400)) for row in rows(2, 4, accoun
 
 @pytest.mark.parametrize("limit", [100, 3_000, 20_000])
 @pytest.mark.thorough
-def test_a_write_that_fails_keeps_nothing_of_the_step(bench: Bench, tmp_path: Path, limit: int) -> None:
+def test_a_failed_write_commits_nothing_of_the_step(bench: Bench, tmp_path: Path, limit: int) -> None:
     """No file may be larger than the limit: the kernel refuses the write as it does on a full disk."""
     bench.step(rows(1, 3))
     before = bench.seen()

@@ -64,7 +64,9 @@ def forget_files(store: Path) -> None:
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, None]), st.integers(2, 8))
-def test_it_is_the_same_as_a_search_of_all_groups(seed: int, hashes: int | None, levels: int) -> None:
+def test_the_unsettled_files_contain_the_groups_found_by_a_full_scan(
+    seed: int, hashes: int | None, levels: int
+) -> None:
     chance = random.Random(seed)
     bounds = Bounds(levels=levels, row_group_rows=2)
     with Bench(LEDGER, SCHEMA, hashes=hashes, seed=seed, bounds=bounds) as bench:
@@ -85,7 +87,7 @@ def test_it_is_the_same_as_a_search_of_all_groups(seed: int, hashes: int | None,
                 told(bench.root)
 
 
-def test_only_their_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_parked_groups_reads_only_the_unsettled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Bench(LEDGER, SCHEMA, root=tmp_path / "store") as bench:
         bench.step([each for n in range(50) for each in rows(1, account=f"g{n}", amount=n + 1 if n < 3 else 2)])
         bench.step(rows(1, account="one more", amount=2))
@@ -106,7 +108,7 @@ def test_only_their_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert all(path.startswith("data/groups/") for path in read)
 
 
-def test_vacuum_keeps_the_files_of_the_last_step(tmp_path: Path) -> None:
+def test_vacuum_keeps_the_unsettled_files_of_the_last_step(tmp_path: Path) -> None:
     with Bench(LEDGER, SCHEMA, root=tmp_path / "store", bounds=Bounds(levels=2)) as bench:
         for number in range(1, 8):
             bench.step([*rows(1, account=f"g{number}", amount=1), *rows(number, account="a", amount=2)])
@@ -116,7 +118,7 @@ def test_vacuum_keeps_the_files_of_the_last_step(tmp_path: Path) -> None:
         assert told(bench.root) == before
 
 
-def test_a_store_is_searched_after_an_erasure(tmp_path: Path) -> None:
+def test_parked_groups_are_found_by_a_full_scan_after_an_erasure(tmp_path: Path) -> None:
     with zipfile.ZipFile(GOLDEN) as packed:
         packed.extractall(tmp_path)
     store = tmp_path / "store"

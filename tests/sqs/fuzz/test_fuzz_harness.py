@@ -6,9 +6,9 @@ from fuzz_targets import TARGETS
 
 
 @pytest.mark.parametrize(("target", "name"), [(target, name) for target, seeds in SEEDS.items() for name in seeds])
-def test_what_the_fuzzer_begins_with_and_what_it_found(target: str, name: str) -> None:
+def test_fuzz_targets_hold_for_every_stored_seed(target: str, name: str) -> None:
     TARGETS[target](SEEDS[target][name])
 
 
-def test_every_target_has_seeds() -> None:
+def test_every_fuzz_target_has_seeds() -> None:
     assert {*SEEDS} == {*TARGETS}
