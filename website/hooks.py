@@ -39,7 +39,7 @@ API = {
     "Pipelines": ("inturn", "Pipeline Gapless Monotone Timestamp Arrival Wait Retry Retryable"),
     "Queues": ("inturn", "database.open database.Database"),
     "Messages and sessions": ("inturn.queue", "Queue Message Receipt Peeked QueueSettings Reader Session"),
-    "In a process": ("inturn", "work consume dry_run To Rate"),
+    "In a process": ("inturn", "work consume dry_run ToQueue Rate"),
     "Results": ("inturn.results.pipeline", "PipelineResults"),
     "On Spark": ("inturn.spark", ""),
     "Ways in": ("inturn.ingest", ""),

@@ -382,7 +382,7 @@ def test_a_missing_database_file_or_queue_is_refused(queue: Queue, tmp_path: Pat
 
 
 @pytest.mark.parametrize("at", ["postgres"], indirect=True)
-def test_an_unreachable_server_or_missing_queue_is_refused_without_secrets(
+def test_an_unreachable_server_or_missing_queue_is_refused_without_the_password(
     queue: Queue, at: str, postgres_schemas: Any
 ) -> None:
     nowhere = {"path": "postgresql://ann:secret@127.0.0.1:1/shop#payments"}
