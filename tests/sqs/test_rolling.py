@@ -114,7 +114,7 @@ def test_a_server_too_old_for_the_schema_refuses_to_work(
         send = {"QueueUrl": queue, "MessageGroupId": "g"}
         old.client().send_message(**send, MessageBody="kept", MessageDeduplicationId="1")
         later = newer(tmp_path, 41, BREAKING)
-        statements = tmp_path / "version40" / "inturn" / "store" / "postgres" / "queue.sql"
+        statements = tmp_path / "version41" / "inturn" / "store" / "postgres" / "queue.sql"
         text = re.sub(r"\bsettings\b", "said", statements.read_text())
         statements.write_text(text)
         mine = stack.enter_context(inturn.open(url))
