@@ -126,9 +126,9 @@ class GroupUpdate(NamedTuple):
     """The changes that a turn of a group makes.
 
     Attributes:
-        line: new record of the group, with the version that the turn began with.
+        record: new record of the group, with the version that the turn began with.
         held: messages that are newly held or have changed.
-        gone: spots of messages that are held no longer.
+        removed: spots of messages that are held no longer.
         outputs: new outputs, in order.
         marks: new marks.
         state: the state that is encoded in the record, for its JSON form; None: it is not at hand.

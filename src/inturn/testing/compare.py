@@ -28,7 +28,7 @@ class Comparison:
     """The results of the engines for one history.
 
     Attributes:
-        stories: results by engine, the pure timeline first.
+        results: results by engine, the pure timeline first.
         differences: differences from the pure timeline; empty if all engines agree.
         notes: notes for the user, even if there are no differences.
     """

@@ -42,7 +42,7 @@ class GroupResult:
     """The result of a turn.
 
     Attributes:
-        kept: the update of the group; None if the group does not exist and is not created.
+        update: the update of the group; None if the group does not exist and is not created.
         journal: the counts.
         rejected: rejected messages.
         verdicts: for each decision, by name, an empty text if it was applied, otherwise why it is void.
@@ -64,7 +64,7 @@ class GroupTask:
         group: the group; None for messages whose group cannot be determined.
         deliveries: the messages, leased until the result is stored.
         decisions: decisions about the group, applied before the messages.
-        line: the stored group; None if it is new.
+        record: the stored group; None if it is new.
         now_us: the time of the turn.
         until_ms: the end of the first lease to expire.
         is_alone: whether nothing else runs at the same time: it may kill its process, since it may have killed one
@@ -73,7 +73,7 @@ class GroupTask:
         is_quiet: whether the queue has no message of the group, so that an idle group may release its held messages.
         is_final: whether the input is complete, so that nothing waits for a later message.
         is_asleep: whether it waits for another attempt.
-        begun: how often it has begun; 0: it has messages, which have their own counts, or its group is unknown.
+        begin_count: how often it has begun; 0: it has messages, which have their own counts, or its group is unknown.
         result: the result, once it is done.
         error: an error that ends the whole worker.
         is_given_up: whether it was stopped before it was done.

@@ -74,20 +74,20 @@ class WorkRequest:
 
     Attributes:
         done: turns whose results are stored.
-        back: turns whose messages are nacked.
-        prolong: turns whose leases are extended.
-        unbegun: for groups whose turn without messages has ended or gave way: how often such turns had begun before.
+        nacked: turns whose messages are nacked.
+        extended: turns whose leases are extended.
+        undone_begins: for groups whose turn without messages has ended or gave way: how often such turns had begun.
         busy: groups whose turns are running and not in ``done``.
-        behind: groups with buffered messages whose previous turn has ended.
+        queued_groups: groups with buffered messages whose previous turn has ended.
         adopted: messages that were already received.
-        wants: the messages to receive.
-        is_taking: whether to take new work.
+        receives: the messages to receive.
+        is_receiving: whether to take new work.
         is_final: whether to take groups that wait for a later message too, once the queue is empty.
         is_alone: whether a turn runs that is to run alone, so that nothing else begins.
         is_busy: whether a turn that is to run alone cannot begin now.
-        sent: finished claims.
-        renew: claims to be extended.
-        claims: the maximum number of new claims.
+        finished_deliveries: finished claims.
+        renewed_claims: claims to be extended.
+        claim_limit: the maximum number of new claims.
         asks_unsent: whether to check for undelivered outputs.
     """
 
@@ -123,13 +123,13 @@ class WorkResult:
         final_after: the last group that was checked for that; empty: all were.
         is_unfinished: whether there were such groups.
         begun: for turns without messages that begin now: how often they have begun.
-        lines: the known groups of all these items, as of now.
+        records: the known groups of all these items, as of now.
         claims: outputs to be delivered.
         lost: turns whose leases could not be extended.
         depth: the number of unacknowledged messages in the queue.
         is_unsent: whether there are outputs to be delivered that were not refused, if the request asked for it.
-        drained: the number of outputs of the outbox that were sent to the queue of the chain.
-        chained: the number of all outputs that were sent to it, including those of turns.
+        drained_count: the number of outputs of the outbox that were sent to the queue of the chain.
+        chained_count: the number of all outputs that were sent to it, including those of turns.
     """
 
     now_ms: int

@@ -51,7 +51,7 @@ class Replay(Generic[StateT, OutputT]):
         verdicts: for each decision of this step, by its id: None if it was carried out, else why it is void.
         version: version of the pipeline.
         shape: shape of its state type; see :mod:`inturn.core.pipeline.versions`.
-        taken: number of messages of all steps.
+        received: number of messages of all steps.
         handler: handler of this step; None: it has not applied a message yet.
     """
 

@@ -53,7 +53,7 @@ class ClockSkew:
 
     Attributes:
         seen_ms: the time of the last check.
-        told: the spans reported as ended, whose ends are not committed yet.
+        reported: the spans reported as ended, whose ends are not committed yet.
         next_end_ms: when the next recorded span ends. Until then a check at a later time need only set ``seen_ms``.
     """
 

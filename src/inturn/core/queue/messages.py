@@ -315,7 +315,7 @@ class GroupView(NamedTuple):
         depth: number of its messages that are neither acknowledged nor deferred.
         head: sequence number of its first message.
         head_sent_ms: when the head was sent.
-        why: whether it can be received, or why not.
+        availability: whether it can be received, or why not.
         until_ms: when that changes automatically, if it does.
         token: fencing token of the head's lease or of the group's lock.
         attempts: how often the head has been received.

@@ -37,7 +37,7 @@ class ReadyPlace(NamedTuple):
 
     Attributes:
         number: sequence number assigned before the group joined.
-        turn: for a requeued group, twice the number of requeued groups so far; one more for the groups after it; never
+        rank: for a requeued group, twice the number of requeued groups so far; one more for the groups after it; never
             0 for a group with a lead.
     """
 

@@ -122,7 +122,7 @@ class Batch(NamedTuple):
         callers: callers of the commands; parked receives first.
         commands: command of each caller.
         gathered: callers taken from the queue for this batch.
-        heard: number of calls of :meth:`Writer.wake` so far.
+        wakeups: number of calls of :meth:`Writer.wake` so far.
     """
 
     callers: list[Waiter]
