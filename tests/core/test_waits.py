@@ -99,10 +99,15 @@ def test_the_first_step_may_have_no_time() -> None:
 # -- park ----------------------------------------------------------------------------------------------------
 
 
-def test_a_group_parked_at_a_gap_names_the_missing_revisions_and_holds_messages() -> None:
+def test_a_group_parked_at_a_gap_names_the_missing_revision_and_holds_messages() -> None:
     last = run(waiting("park"), (0, revisions(4, 6)), (10, []), (11, revisions(5, 5)), (12, revisions(9)))[-1]
-    assert last.errors == {"a": "revisions 1 to 3 are missing and the wait has expired"}
+    assert last.errors == {"a": "revision 1 is missing and the wait has expired"}
     assert [(each.status, each.message["r"]) for each in last.held] == [("gap", number) for number in (4, 5, 6, 9)]
+
+
+def test_the_error_at_a_gap_names_no_revision_that_has_come() -> None:
+    expired, partly = run(waiting("park"), (0, revisions(5)), (10, []), (11, revisions(3)))[1:]
+    assert expired.errors == partly.errors == {"a": "revision 1 is missing and the wait has expired"}
 
 
 def test_a_group_parked_at_a_gap_continues_when_the_gap_closes() -> None:

@@ -358,13 +358,15 @@ class Group:
         for first, last, since_us in timeline.gaps():
             if timeline.parked or self.now_us - since_us < timeout_us:
                 return
-            missing = f"revision {first} is" if first == last else f"revisions {first} to {last} are"
-            text = f"{missing} missing"
             match self.pipeline.gap_policy.then:
                 case "fail":
-                    raise GapError(f"group {self.name!r}: {text} and the wait has expired; then='fail' ends the run")
+                    missing = f"revision {first} is" if first == last else f"revisions {first} to {last} are"
+                    msg = f"group {self.name!r}: {missing} missing and the wait has expired; then='fail' ends the run"
+                    raise GapError(msg)
                 case "park":
-                    timeline.parked, timeline.error = Status.GAP, f"{text} and the wait has expired"
+                    # Only the first: it is missing as long as the group is parked here, those after it may come.
+                    timeline.parked = Status.GAP
+                    timeline.error = f"revision {first} is missing and the wait has expired"
                     return
                 case "skip":
                     timeline.skip(first, last)
