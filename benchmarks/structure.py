@@ -139,7 +139,9 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
     lines = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in trees}
     yield "lines of Python", sum(lines.values()), []
-    long = [f"{name} {count}" for name, count in lines.items() if count > FILE_LINES]
+    # The page at the top of a file explains it; nobody should shorten it to make room for code.
+    pages = {_name(path): _page_lines(tree) for path, tree in trees.items()}
+    long = [f"{name} {count}" for name, count in lines.items() if count - pages[name] > FILE_LINES]
     yield f"files of more than {FILE_LINES} lines", len(long), long
 
     classes: dict[str, list[str]] = defaultdict(list)
@@ -180,6 +182,14 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
         if count > 1 or (name in shared and folder.name != "sql")
     ]
     yield "SQL statements of one store with the same name", len(double), double
+
+
+def _page_lines(module: ast.Module) -> int:
+    """Return the number of lines of a module's docstring."""
+    if ast.get_docstring(module) is None:
+        return 0
+    page = module.body[0]
+    return (page.end_lineno or page.lineno) - page.lineno + 1
 
 
 def _name(path: Path) -> str:

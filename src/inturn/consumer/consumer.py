@@ -2,6 +2,20 @@
 
 The consumer's own thread runs all its transactions, one after the other; see unit_of_work.py. A pool of threads runs
 the handler; see handler_call.py.
+
+The states of a task, which is one message::
+
+    active     in _active, by its ordering key: in the pool, or its handler runs
+    ended      in _ended_tasks, from its thread: it has a result, or a fault that ends the consumer
+    unstarted  in _unstarted: its handler was not called; the next transaction returns it to the queue
+    settled    in none of them: a transaction has acknowledged, nacked or parked the message, or its lease was lost
+
+Only the consumer's own thread changes ``_active`` and ``_unstarted``. What never happens:
+
+- Two handlers for one group at a time, also if a lease was lost while the handler runs: the new task is unstarted.
+- A handler is called for a message whose lease has expired.
+- A message is received before its predecessor is settled.
+- A stop loses a message: what has ended within ``grace_s`` is settled, the others return when their leases end.
 """
 
 import asyncio

@@ -2,6 +2,23 @@
 
 A separate thread renews the leases, since opening, polling or confirming may take longer than a lease. A call that
 takes longer than :data:`INGEST_CALL_S` counts as hung: its partitions are left to the other instances.
+
+The states of a partition, as its row has them::
+
+    free      no owner, or its lease has expired
+    claimed   an owner with a lease and an epoch, one higher than that of the owner before
+    open      claimed, and in `epochs`: this instance reads it
+    finished  read to its end; free again if it grows
+    waiting   paused, or with a note of why it is refused: only an operator ends that
+    missing   not listed by the source; it continues by itself if it returns
+
+A refresh claims, gives up, opens and closes, in the polling thread. What never happens:
+
+- Two instances commit records of a partition: a commit checks the owner and the epoch in its own transaction, and a
+  claim raises the epoch.
+- The epoch of a name decreases, also when partitions are renamed.
+- A position of another history is used: if the incarnation of a partition is a new one, it is compared, and the
+  position is dropped or the partition refused.
 """
 
 import logging

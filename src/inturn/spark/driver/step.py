@@ -1,4 +1,23 @@
-"""A step on Spark: it reads the tables of the last step and new messages, and writes the tables of this step."""
+"""A step on Spark: it reads the tables of the last step and new messages, and writes the tables of this step.
+
+The stages of a step, and what a crash after each leaves::
+
+    plan      number, time, decisions and attempt of the step, from the last manifest    nothing
+    tasks     each writes the files of its slice and returns their names and counts      files that no manifest names
+    commit    creates the manifest, with all names and counts, unless the step exists    the committed step
+    archive   moves taken decisions to decisions/taken                                   decisions in new/, not pending
+    publish   updates the Delta tables and the table of PostgreSQL                       tables behind the store
+
+The manifest is all that a step commits: states, held messages, outputs, rejected messages, applied decisions, the
+stream's position, the time and the counts. The next step repeats what a crash left out of the last two stages. What
+never happens:
+
+- A step from states other than those of the step before it: its number is the last one plus one, and of two writers
+  that began from the same step one gets StoreConflict.
+- A file of a failed or repeated task in a manifest: a name has the task's attempt, and only results that reached the
+  driver are in the manifest.
+- A time that goes back, so that a wait becomes longer.
+"""
 
 import datetime as dt
 import logging

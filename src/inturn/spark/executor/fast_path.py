@@ -1,11 +1,19 @@
 """The fast path: groups whose rows are placed by columns, without a fold or held messages as objects.
 
 Under ``Gapless`` without epochs, it processes the groups that hold nothing, and those that continue to hold messages
-because no due message arrived. These are most groups of most chunks. For speed it restates some rules of the timeline
-over columns (early messages, duplicates, status, the size of the memory); tests/spark/executor/test_kernel.py compares
-them with the timeline. A timeline is created only to judge rows of old revisions. If a handler does anything but return
-(state, outputs), the results for its group are dropped, and the kernel processes the group on the slow path, through
-its timeline and fold.
+because no due message arrived. These are most groups of most chunks. A timeline is created only to judge rows of old
+revisions. If a handler does anything but return (state, outputs), the results for its group are dropped, and the kernel
+processes the group on the slow path, through its timeline and fold.
+
+For speed it restates rules of the timeline over columns; tests/spark/executor/test_kernel.py compares them with it::
+
+    here                                                          the rule in core/pipeline
+    the rows of a streak are applied                              grades.py, relation(): NEXT
+    another row of a known revision: a duplicate or a conflict    grades.py, relation(): COPY, OTHER
+    the first row of a revision after a gap is held               grades.py, relation(): AHEAD
+    a group that holds nothing is open, any other waits           timeline.py, status
+    the memory is cut to the remembered revisions                 grades.py, trim()
+    a wait begins with the step's time                            timeline.py, hold()
 """
 
 from collections.abc import Sequence

@@ -5,6 +5,21 @@ the fold of each group applies such a streak in one call, and everything else (h
 epochs, order by time or arrival) is offered row by row to the timeline that the replay also uses. For speed,
 fast_path.py restates the rules of the common case (early messages, duplicates, status, the size of the memory);
 tests/spark/executor/test_kernel.py compares it with the timeline.
+
+The rows of a slice come in chunks, sorted by hash, group and place. The paths of a group through a step::
+
+    fast   all its rows are in one chunk, and it is new, open, or keeps waiting: VectorizedGroups writes it
+    slow   any other group with rows, and one that the fast path gave back: opened, offered its rows, finished
+    idle   no rows, but its wait has expired or a decision is about it: opened and finished
+
+``_open`` is the slow group whose rows may continue in the next chunk; therefore the first and the last hash of a chunk
+never take the fast path. The last rows with equal keys wait in ``_pending`` for the same reason. What never happens:
+
+- A group is finished twice, or written by both paths: the levels return an idle group only after all rows of its hash.
+- A row is counted twice: the fast path counts a group's rows after its handler has applied them, and a group that it
+  gives back has no counts and no outputs yet.
+- A held row of an earlier step counts again: a group that released some is written with all that it still holds, and
+  ``held_step`` makes the older rows void.
 """
 
 import time

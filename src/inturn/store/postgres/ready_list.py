@@ -2,7 +2,23 @@
 
 Only the holder of the receiver lock changes it; receiver_lock.py describes the locks. A send does not change it: the
 holder *lists* new messages from the log. The holder takes the notes of settlements, and *refreshes* their groups in the
-order of the notes. core/queue/ready_groups.py defines their places in the ready queue.
+order of the notes. core/queue/ready_groups.py defines their places in the ready queue; docs/architecture.md shows all
+tables of a message side by side.
+
+The order within a receive::
+
+    open     lock the receiver row; take the notes of all transactions that have committed since
+    tidy     end expired holds and locks; remove messages past their retention
+    refresh  list the heads of the groups that these two have freed
+    receive  read the first heads; list more of the log once they are used up
+    close    write the receiver row: how far the list and the notes were read
+
+What never happens:
+
+- A note is missed or taken twice: notes of transactions that had not ended at the last look are named in
+  ``seen_except``, and a note is deleted when it is taken.
+- A message is skipped because its sender commits late: numbers become visible in order.
+- Dead rows slow a receive down: each scan begins where the last one ended.
 """
 
 from collections.abc import Iterable

@@ -4,7 +4,15 @@ It contains the head of every group that can be received. So the next message is
 backlog and the number of locked or parked groups. The head of a group that was never nacked is in `inturn_ready`, by
 its sequence number only. Heads that were nacked, and heads that became ready after them, are in `inturn_ready_place`.
 That table is not read until a message of the queue is nacked for the first time. Every change of a group ends in
-:meth:`ReadyGroups.refresh`.
+:meth:`ReadyGroups.refresh`. docs/architecture.md shows all tables of a message side by side.
+
+What never happens:
+
+- The head of a leased, delayed, locked or parked group is listed: a receive takes the head off in the transaction that
+  leases it, and ``refresh`` looks at the group's holds and lock before it lists a head.
+- A free group with a pending message is not listed: a send lists a group's first message, and whatever frees a group (a
+  settlement, the end of a lease, a delay or a lock) passes it to ``refresh``.
+- A head is in both tables, or twice in one.
 """
 
 from collections.abc import Sequence

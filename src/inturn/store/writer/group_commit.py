@@ -9,6 +9,24 @@ Callers are threads or asyncio tasks. For tasks a helper thread leads, so that n
 after the callbacks that are ready in the loop, so that their commands go into one transaction. A receive that finds
 nothing and may wait is parked, and so is a send that finds no room. It is retried with every batch, when a lease or a
 delay ends, and every ``limits.POLL_S`` to see the changes of other processes.
+
+The states of a caller::
+
+    queued    in _callers, in the order of arrival
+    running   in the leader's batch
+    parked    in _parked, between two batches; its deadline is `until`
+    leading   has_lead: it runs batches until it has its own outcome, then passes the lead on
+    answered  has an outcome, and was notified; only after the commit
+    gone      is_gone: interrupted or cancelled; what its command received is given back
+
+Only the leader calls the store and changes ``_parked``. ``_mutex`` guards ``_callers`` and the flag ``_is_led``, and is
+not held while the store works. What never happens:
+
+- Two leaders: the flag is set and the lead passed on under the mutex.
+- A queued caller without a leader: the lead is given up only if ``_callers`` is empty, in the same hold of the mutex.
+  The exception are callers of an event loop before its helper is called: ``_called_by`` says so.
+- A wake-up between a batch and its parking is lost: ``_wakeups`` is compared with its number at the batch's begin.
+- A caller waits for its own transaction: ``_check_not_within`` refuses the command.
 """
 
 import asyncio
