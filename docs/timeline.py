@@ -82,23 +82,23 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
     messages = [(content, revision, epoch) for content in ("good", "bad") for revision in (1, 2) for epoch in (0, 1)]
     for history in product([*messages, ("good", 3, 0), *DecisionAction, end_of_step], repeat=3):
         group, mended = _group()
-        for each in history:
+        for step in history:
             before = group.timeline.status
-            if each is end_of_step:
+            if step is end_of_step:
                 group.finish()
                 event = "the wait is over"
-            elif isinstance(each, DecisionAction):
-                event = each.value
-                if each is DecisionAction.RESUME:
+            elif isinstance(step, DecisionAction):
+                event = step.value
+                if step is DecisionAction.RESUME:
                     mended.append(True)
                 decide(
                     group,
-                    _decision(each, group),
+                    _decision(step, group),
                     lambda entry, new: replace(entry, message={**entry.message, **new}),
                     lambda entry: entry.message,
                 )
             else:
-                content, revision, epoch = each
+                content, revision, epoch = step
                 mark, message = content.encode().ljust(32), {"content": content}
                 entry = TimelineEntry(turn=revision, digest=mark, message=message, epoch=epoch)
                 renews = group.timeline.begins_epoch(entry)
@@ -132,13 +132,13 @@ def _group() -> tuple[Group, list[bool]]:
 
 def _decision(action: DecisionAction, group: Group) -> Decision:
     """Return a decision about the first message that the group holds, or the gap in front of it."""
-    line = group.timeline
-    head = line.head() if line.held else None
-    gap = line.gaps()[:1] if isinstance(line, GaplessTimeline) else []
+    timeline = group.timeline
+    head = timeline.head() if timeline.held else None
+    gap = timeline.gaps()[:1] if isinstance(timeline, GaplessTimeline) else []
     first, last = gap[0][:2] if gap and action is DecisionAction.SKIP else (head and head.turn, None)
-    old = {"group": group.name, "revision": first, "epoch": line.epoch, **(head.message if head else {})}
+    old = {"group": group.name, "revision": first, "epoch": timeline.epoch, **(head.message if head else {})}
     new = {**old, "content": "good"}
-    epoch = line.epoch or 0
+    epoch = timeline.epoch or 0
     return Decision(
         id="", action=action, group=group.name, by="", at_us=0, epoch=epoch, turn=first, last=last, old=old, new=new
     )
@@ -152,7 +152,7 @@ def render() -> str:
 {table()}
 
 A verdict of {", ".join(stays[:-1])} or {stays[-1]} does not change the group's status; the others may,
-and so may a decision: {", ".join(each for each in DecisionAction if each is not DecisionAction.UPGRADE)}.
+and so may a decision: {", ".join(action for action in DecisionAction if action is not DecisionAction.UPGRADE)}.
 
 ```mermaid
 {diagram()}

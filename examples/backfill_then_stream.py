@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
     step = inturn.spark.read(spark, store, "steps").orderBy("step").collect()[-1]
     print("the stream:", ", ".join(f"{name} {step[name]}" for name in ("received", "released", "applied", "duplicate")))
     states = inturn.spark.store(store).states()
-    print(", ".join(f"{each.group} {each.state['balance']}" for each in states))
+    print(", ".join(f"{row.group} {row.state['balance']}" for row in states))
 
 
 if __name__ == "__main__":

@@ -41,12 +41,12 @@ def pipeline(epoch: str | None) -> Pipeline[Reading, Device, str]:
 
 
 def main() -> None:
-    came = [(1, 338, 20.5), (1, 339, 20.7), (2, 0, 19.0), (2, 1, 19.2)]
-    readings = [Reading("door-3", *each) for each in came]
+    arrived = [(1, 338, 20.5), (1, 339, 20.7), (2, 0, 19.0), (2, 1, 19.2)]
+    readings = [Reading("door-3", *values) for values in arrived]
     devices = pipeline("boot")
     result = devices.replay(readings)
-    for each in result.outputs:
-        print(each.output)
+    for output in result.outputs:
+        print(output.output)
     first, second = readings[:2], readings[2:]
     without = pipeline(None)
     before = without.replay(first)

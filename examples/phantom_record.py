@@ -71,7 +71,7 @@ if __name__ == "__main__":
         Webhook("p3", "2", "payments", noon, approved=False),
         Webhook("p4", "2", "payments", noon, approved=True),  # a decision once made is kept
     ]
-    result = orders.replay(replace(each, offset=offset) for offset, each in enumerate(came))
+    result = orders.replay(replace(webhook, offset=offset) for offset, webhook in enumerate(came))
     for order_id, each in result.states.items():
         print(f"{order_id}: approved {each.approved}, paid {each.amount}, parcel {each.parcel}, sent {each.sent}")
     print(f"{result.outputs[0].output}, duplicates {result.counts.duplicate}")

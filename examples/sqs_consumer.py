@@ -44,8 +44,8 @@ def main(endpoint_url: str) -> None:
 
 
 def receive(sqs: Any, url: str) -> list[dict[str, Any]]:
-    found = sqs.receive_message(QueueUrl=url, AttributeNames=["MessageGroupId"])
-    messages: list[dict[str, Any]] = found.get("Messages", [])
+    answer = sqs.receive_message(QueueUrl=url, AttributeNames=["MessageGroupId"])
+    messages: list[dict[str, Any]] = answer.get("Messages", [])
     return messages
 
 

@@ -44,9 +44,9 @@ def post(client: TestClient, name: str, kind: str, created: int, status: str) ->
     """Send an event as Stripe does, and return the answer."""
     event = {"id": name, "type": f"customer.subscription.{kind}", "created": created}
     body = json.dumps(event | {"data": {"object": {"id": "sub_7", "status": status}}}).encode()
-    at = str(int(time.time()))
-    signature = hmac.new(b"whsec_1", f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-    answer = client.post("/billing", content=body, headers={"stripe-signature": f"t={at},v1={signature}"})
+    timestamp = str(int(time.time()))
+    signature = hmac.new(b"whsec_1", f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
+    answer = client.post("/billing", content=body, headers={"stripe-signature": f"t={timestamp},v1={signature}"})
     return str(answer.json()["status"])
 
 

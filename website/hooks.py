@@ -59,7 +59,7 @@ MEMBERS = {"Pipeline": ["replay"], **{name: [] for name in PLAIN}}
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made."""
-    made = {
+    pages = {
         "index.md": _out_of_root((ROOT / "README.md").read_text(encoding="utf-8")),
         "reference/api.md": _api(),
         "reference/commands.md": _commands(),
@@ -67,7 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "site/extra.css": Path(__file__).with_name("extra.css").read_text(encoding="utf-8"),
         **{f"site/{name}": _package_file(name) for name in SCRIPTS},
     }
-    for name, content in made.items():
+    for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
 
@@ -123,6 +123,8 @@ def _package_file(name: str) -> str:
             file.write_bytes(b"" if member is None else member.read())
         packed.unlink()
     content = file.read_bytes()
-    if (found := hashlib.sha256(content).hexdigest()) != expected:
-        raise PluginError(f"{inner} of {package} has the hash {found}, not {expected}; remove {file} to fetch it again")
+    if (digest := hashlib.sha256(content).hexdigest()) != expected:
+        raise PluginError(
+            f"{inner} of {package} has the hash {digest}, not {expected}; remove {file} to fetch it again"
+        )
     return content.decode()

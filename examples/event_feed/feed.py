@@ -57,14 +57,14 @@ class EventFeed(Source):
         """Return the next events; repeat the request until there are some or the time has passed."""
         until = time.monotonic() + timeout_s
         while True:
-            found: list[SourceRecord] = []
+            records: list[SourceRecord] = []
             for partition, after in self._at.items():
-                for event in self._events(partition, after, limit - len(found)):
+                for event in self._events(partition, after, limit - len(records)):
                     body = json.dumps(event["body"]).encode()
-                    found.append(SourceRecord(partition, event["number"], body, time_ms=event["time_ms"]))
+                    records.append(SourceRecord(partition, event["number"], body, time_ms=event["time_ms"]))
                     self._at[partition] = event["number"]
-            if found or time.monotonic() > until:
-                return found
+            if records or time.monotonic() > until:
+                return records
             time.sleep(self._pause_s)
 
     def close(self, partition: str) -> None:
@@ -146,9 +146,9 @@ def main() -> None:
         ingest = Ingest(feed, db.queue("payments"), mapping, name="feed")
         counts = ingest.run(until="caught up")
         print(f"{counts.received} events became messages, {counts.rejected} were rejected")
-        came = [(message.group, message.revision) for message in db.queue("payments").peek()]
-        print(f"blue: {[each for each in came if each[0] == 'b-1']}")
-        print(f"red: {[each for each in came if each[0] == 'a-1']}")
+        messages = [(message.group, message.revision) for message in db.queue("payments").peek()]
+        print(f"blue: {[message for message in messages if message[0] == 'b-1']}")
+        print(f"red: {[message for message in messages if message[0] == 'a-1']}")
         service.add("red", account="a-1", n=3)
         print(f"later: {ingest.run(until='caught up').received} more")
         service.shutdown()

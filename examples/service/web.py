@@ -64,10 +64,10 @@ def pay(account: str, payment: Payment, request: Annotated[KeyedRequest, Depends
 def account(account: str) -> dict[str, int]:
     """Return the balance, as far as the worker has come."""
     try:
-        found: dict[str, int] = db.pipeline("ledger").state(account)
+        state: dict[str, int] = db.pipeline("ledger").state(account)
     except KeyError as error:  # no message of it has been applied yet
         raise HTTPException(404, f"there is no account {account!r}") from error
-    return found
+    return state
 
 
 @app.get("/ready")

@@ -29,11 +29,11 @@ def load(where: str, modules: dict[str, ModuleType] | None = None) -> Pipeline:
         PipelineError: if it does not exist or cannot be loaded.
     """
     place, name, module = _module_of(where, "the pipeline", "ledger", modules)
-    found = getattr(module, name, None)
-    if not isinstance(found, Pipeline):
-        there = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
-        raise PipelineError(f"no pipeline {name!r} in {place}; existing pipelines: {', '.join(there) or 'none'}")
-    return found
+    pipeline = getattr(module, name, None)
+    if not isinstance(pipeline, Pipeline):
+        existing = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
+        raise PipelineError(f"no pipeline {name!r} in {place}; existing pipelines: {', '.join(existing) or 'none'}")
+    return pipeline
 
 
 def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., Any] | ToQueue":
@@ -45,10 +45,10 @@ def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., A
     from inturn.worker import ToQueue
 
     place, name, module = _module_of(where, "the function", "post", modules)
-    found: Callable[..., Any] | ToQueue | None = getattr(module, name, None)
-    if not callable(found) and not isinstance(found, ToQueue):
+    value: Callable[..., Any] | ToQueue | None = getattr(module, name, None)
+    if not callable(value) and not isinstance(value, ToQueue):
         raise PipelineError(f"no function or inturn.ToQueue {name!r} in {place}; {_functions(module)}")
-    return found
+    return value
 
 
 def load_function(where: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
@@ -58,22 +58,26 @@ def load_function(where: str, modules: dict[str, ModuleType]) -> Callable[..., A
         PipelineError: if it does not exist or cannot be loaded.
     """
     place, name, module = _module_of(where, "the function", "post", modules)
-    found: Callable[..., Any] | None = getattr(module, name, None)
-    if not callable(found):
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if not callable(function):
         raise PipelineError(f"no function {name!r} in {place}; {_functions(module)}")
-    return found
+    return function
 
 
 def _functions(module: ModuleType) -> str:
     """Return a text with the functions that a module defines."""
-    there = [name for name, each in vars(module).items() if isfunction(each) and each.__module__ == module.__name__]
-    return f"existing functions: {', '.join(there) or 'none'}"
+    existing = [
+        name for name, value in vars(module).items() if isfunction(value) and value.__module__ == module.__name__
+    ]
+    return f"existing functions: {', '.join(existing) or 'none'}"
 
 
-def _module_of(where: str, what: str, such: str, modules: dict[str, ModuleType] | None) -> tuple[str, str, ModuleType]:
+def _module_of(
+    where: str, noun: str, example: str, modules: dict[str, ModuleType] | None
+) -> tuple[str, str, ModuleType]:
     place, _, name = where.rpartition(":")
     if not place or not name:
-        raise PipelineError(f"{where!r} does not name {what}; expected {such}.py:{such} or package.module:name")
+        raise PipelineError(f"{where!r} does not name {noun}; expected {example}.py:{example} or package.module:name")
     modules = {} if modules is None else modules
     if place not in modules:
         modules[place] = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
@@ -116,10 +120,10 @@ def _named(where: Path | str) -> Iterator[None]:
         raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        at = (
+        position = (
             f"{error.filename}, line {error.lineno}"
             if isinstance(error, SyntaxError)
             else f"{last.filename}, line {last.lineno}"
         )
-        said = error.msg if isinstance(error, SyntaxError) else error
-        raise PipelineError(f"{where} cannot be loaded: {type(error).__name__}: {said} ({at})") from error
+        message = error.msg if isinstance(error, SyntaxError) else error
+        raise PipelineError(f"{where} cannot be loaded: {type(error).__name__}: {message} ({position})") from error

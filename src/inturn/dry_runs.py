@@ -42,20 +42,20 @@ def dry_run(
     """
     check_pipeline(pipeline)
     check_type("stored", stored, GroupDecisions, "db.pipeline(…) or inturn.spark.store(…)")
-    at = stored.inspector
+    service = stored.inspector
     chosen = DecisionAction.of(action)
-    draft = at.prepare(chosen, *names, content=content, by="dry run", group=group, error=error, all=all)
-    return run(pipeline, at, draft)
+    draft = service.prepare(chosen, *names, content=content, by="dry run", group=group, error=error, all=all)
+    return run(pipeline, service, draft)
 
 
-def run(pipeline: Pipeline, at: DecisionService, draft: DecisionDraft) -> Iterator[DryRun]:
+def run(pipeline: Pipeline, service: DecisionService, draft: DecisionDraft) -> Iterator[DryRun]:
     """Yield the effect that each decision of a draft would have; see :func:`dry_run`."""
-    if isinstance(at, DatabaseInspector):
+    if isinstance(service, DatabaseInspector):
         from inturn.worker.dry_run import dry_run as in_worker
 
-        return in_worker(pipeline, at, draft)
+        return in_worker(pipeline, service, draft)
     from inturn.spark.driver.dry_run import dry_run as on_spark
     from inturn.spark.driver.inspection import SparkInspector
 
-    assert isinstance(at, SparkInspector)  # noqa: S101 - there are two kinds of store
-    return on_spark(pipeline, at, draft)
+    assert isinstance(service, SparkInspector)  # noqa: S101 - there are two kinds of store
+    return on_spark(pipeline, service, draft)

@@ -68,7 +68,11 @@ def forget(db: "Database", group: object, *, by: str, why: str = "") -> ErasureR
     """
     name, by, why = group_name(group), note("by", by), note("why", why)
     reach("before results")
-    known = [each for each in db.pipelines() if _run(db, partial(_give_up, pipeline=each, group=name, by=by, why=why))]
+    known = [
+        pipeline
+        for pipeline in db.pipelines()
+        if _run(db, partial(_give_up, pipeline=pipeline, group=name, by=by, why=why))
+    ]
     reach("before messages")
     removed: dict[str, int] = {}
     for queue in db.queues():
@@ -124,17 +128,17 @@ def _give_up(store: "SqlStore", now_ms: int, *, pipeline: str, group: str, by: s
     lines = pipelines.records(info.number, [group])
     if not lines:
         return False
-    (line,) = lines
-    told = f"{_REASON} by {by}" + (f": {why}" if why else "")
-    made = erased_record(line, told)
-    if made == line:  # an earlier run has done it
+    (record,) = lines
+    error_text = f"{_REASON} by {by}" + (f": {why}" if why else "")
+    erased = erased_record(record, error_text)
+    if erased == record:  # an earlier run has done it
         return True
     counts = counts_of(info)
-    counts.released += line.held
-    if line.held:
-        counts.rejected[_REASON] = counts.rejected.get(_REASON, 0) + line.held
+    counts.released += record.held
+    if record.held:
+        counts.rejected[_REASON] = counts.rejected.get(_REASON, 0) + record.held
     info.counts = msgspec.to_builtins(counts)
-    pipelines.save_updates(info, [GroupUpdate(made, (), (), ())], (), now_ms)
+    pipelines.save_updates(info, [GroupUpdate(erased, (), (), ())], (), now_ms)
     why = _REASON + (f": {why}" if why else "")
     decision = Decision(
         id=uuid.uuid4().hex, action=DecisionAction.GIVE_UP, group=group, by=by, why=why, at_us=now_ms * 1_000
@@ -149,14 +153,14 @@ def _give_up(store: "SqlStore", now_ms: int, *, pipeline: str, group: str, by: s
 def _erase(store: "SqlStore", now_ms: int, *, queue: str, group: str) -> int:
     """Remove some messages of a group from a queue; return their number."""
     info = queue_of(store, queue)
-    found = store.log(info, LogSpan(group=group), limits.EXPIRE_AT_ONCE)
-    done = [each.entry.sequence_number for each in found if each.is_done]
+    messages = store.log(info, LogSpan(group=group), limits.EXPIRE_AT_ONCE)
+    done = [message.entry.sequence_number for message in messages if message.is_done]
     if done:
         store.erasure.done_messages(done)
-    there = [each.entry.sequence_number for each in found if not each.is_done]
-    if there:
-        changes = [Settlement(number, None, SettleAction.ERASE, any_holder=True) for number in there]
+    remaining = [message.entry.sequence_number for message in messages if not message.is_done]
+    if remaining:
+        changes = [Settlement(number, None, SettleAction.ERASE, any_holder=True) for number in remaining]
         store.settle(info, changes, now_ms)
-    if not found:
+    if not messages:
         store.erasure.session(info.number, group)
-    return len(found)
+    return len(messages)

@@ -41,10 +41,10 @@ def reach(point: str) -> None:
     if _kill_at is None and _stop_at is None:
         return
     _reached[point] += 1
-    here = (point, f"{point}@{_reached[point]}")
-    if _kill_at in here:
+    names = (point, f"{point}@{_reached[point]}")
+    if _kill_at in names:
         os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(_UNTIL_S)
-    if _stop_at in here:
+    if _stop_at in names:
         os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(_UNTIL_S)

@@ -36,16 +36,16 @@ def _with_lists(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(map(_with_lists, value), key=_ENCODER.encode)
     if isinstance(value, dict):
-        return {key: _with_lists(each) for key, each in value.items()}
+        return {key: _with_lists(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_lists(each) for each in value]
+        return [_with_lists(item) for item in value]
     names = None if isinstance(value, enum.Enum) else field_names(type(value))
     return value if names is None else _record_with_lists(value, names)
 
 
 def _record_with_lists(value: Any, names: Iterable[str]) -> Any:
-    made = copy.copy(value)  # of the same type, whose settings say how its fields are named
+    result = copy.copy(value)  # of the same type, whose settings say how its fields are named
     change = msgspec.structs.force_setattr if isinstance(value, msgspec.Struct) else object.__setattr__
     for name in names:
-        change(made, name, _with_lists(getattr(value, name)))
-    return made
+        change(result, name, _with_lists(getattr(value, name)))
+    return result

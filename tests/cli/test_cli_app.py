@@ -34,8 +34,8 @@ def walk(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if not hasattr(command, "commands"):
         yield name, command
         return
-    for part, each in command.commands.items():
-        yield from walk(each, f"{name} {part}".strip())
+    for part, subcommand in command.commands.items():
+        yield from walk(subcommand, f"{name} {part}".strip())
 
 
 COMMANDS = dict(walk(typer.main.get_command(app)))
@@ -50,7 +50,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 # -- help and JSON -------------------------------------------------------------------------------------------
@@ -99,19 +99,19 @@ def test_show_completion_prints_a_script() -> None:
 
 
 def test_json_output_contains_only_json() -> None:
-    at = "shop.db#payments"
+    target = "shop.db#payments"
     for words in (
-        ("queue", "create", at),
-        ("send", at, "a", "--group", "g"),
-        ("receive", at, "--keep"),
-        ("queue", "show", at),
-        ("queue", "resume", at, "g"),
-        ("groups", at),
+        ("queue", "create", target),
+        ("send", target, "a", "--group", "g"),
+        ("receive", target, "--keep"),
+        ("queue", "show", target),
+        ("queue", "resume", target, "g"),
+        ("groups", target),
         ("queue", "park", "shop.db#payments", "h", "why"),
-        ("queue", "resume", at, "h"),
+        ("queue", "resume", target, "h"),
         ("version",),
-        ("queue", "purge", at, "--yes"),
-        ("queue", "delete", at, "--yes"),
+        ("queue", "purge", target, "--yes"),
+        ("queue", "delete", target, "--yes"),
     ):
         done = run(*words, "--json")
         assert done.exit_code == 0, (words, done.stderr)
@@ -223,9 +223,9 @@ def test_commands_distinguish_spark_stores_databases_and_files(places: None) -> 
 
 
 def test_explain_reports_a_group_as_json(places: None) -> None:
-    found = json.loads(run("explain", "w.db#ledger", "a", "--json").stdout)
-    assert (found["group"], found["status"], found["held"]) == ("a", "waiting", 1)
-    assert found["explanation"].startswith("Group a waits for revision 1")
+    explained = json.loads(run("explain", "w.db#ledger", "a", "--json").stdout)
+    assert (explained["group"], explained["status"], explained["held"]) == ("a", "waiting", 1)
+    assert explained["explanation"].startswith("Group a waits for revision 1")
 
 
 def test_parked_skip_reports_the_decision_as_json(places: None) -> None:
@@ -271,16 +271,16 @@ def test_the_traceback_is_shown_if_the_log_level_is_set(
 ) -> None:
     with pytest.raises(typer.Exit), reported_errors():
         raise RuntimeError(FOREIGN)
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     hint = f"Set {LOG}=info to see the traceback and Spark's log."
-    assert said == f"RuntimeError: ImportError: no such thing. {hint}\n"
+    assert printed == f"RuntimeError: ImportError: no such thing. {hint}\n"
     monkeypatch.setenv(LOG, "info")
     for error in (RuntimeError(FOREIGN), InputError("of ours")):
         with pytest.raises(typer.Exit), reported_errors():
             raise error
-        said = capsys.readouterr().err
-        assert "Traceback (most recent call last)" in said
-        assert str(error) in said
+        printed = capsys.readouterr().err
+        assert "Traceback (most recent call last)" in printed
+        assert str(error) in printed
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(is_stopped: bool) -> None:
     run("queue", "create", "shop.db#q")
     waiting = start("receive", "shop.db#q", "--wait-s", "600")
     child, until = psutil.Process(waiting.pid), time.monotonic() + 60
-    while not any(each.path.endswith("shop.db") for each in child.open_files()):  # Python itself ends otherwise
+    while not any(file.path.endswith("shop.db") for file in child.open_files()):  # Python itself ends otherwise
         assert time.monotonic() < until, "it does not open the queue"
         time.sleep(0.05)
     time.sleep(0.5)  # until it waits; earlier it would end with 130 as well

@@ -112,7 +112,7 @@ def _filled(root: Path) -> Path:
             db.queue("consumed").send_many([inturn.queue.draft(text, group=text) for text in NAMES])
             work = db.queue("work")
             messages = [*_messages()]
-            work.send_many([inturn.queue.draft(each) for each in messages])
+            work.send_many([inturn.queue.draft(message) for message in messages])
             work.send({"g": "a\0b", "r": 1, "text": "x"})
             inturn.work(pipeline, work, until="empty")
         schema = pa.schema({name: pa.string() for name in ("g", "id", "text", "raise")} | {"r": pa.int64()})
@@ -122,7 +122,7 @@ def _filled(root: Path) -> Path:
         strange = Path("store/decisions/new/[/x] \x1b.json")
         strange.parent.mkdir(parents=True, exist_ok=True)
         strange.write_text('{"[/y]": "\\ud800"}')
-        Path("lines.jsonl").write_text("\n".join(json.dumps(each) for each in messages[:10]))
+        Path("lines.jsonl").write_text("\n".join(json.dumps(message) for message in messages[:10]))
         Path("[drop] \x1b").mkdir()
         Path("[drop] \x1b/[f] \x1b.jsonl").write_text("\n".join([*map(json.dumps, messages[:40]), "[/x] \x1b"]))
         Path("ingest.toml").write_text(SOURCES)
@@ -130,8 +130,8 @@ def _filled(root: Path) -> Path:
 
 
 def _fill(queue: Queue, dead: Queue) -> None:
-    for at, text in enumerate(NAMES):
-        queue.send({"text": text}, group=text, dedup_id=f"{at}{text}"[:1_000], attributes={"a": text})
+    for index, text in enumerate(NAMES):
+        queue.send({"text": text}, group=text, dedup_id=f"{index}{text}"[:1_000], attributes={"a": text})
         queue.send(text, group=text)
     for text in HOSTILE.values():
         dead.send("x")
@@ -143,15 +143,15 @@ def _fill(queue: Queue, dead: Queue) -> None:
 
 
 def _messages() -> Iterator[dict[str, Any]]:
-    for at, text in enumerate(NAMES):
-        yield {"g": text, "r": 1, "id": f"{at}", "text": text, "raise": None}
+    for index, text in enumerate(NAMES):
+        yield {"g": text, "r": 1, "id": f"{index}", "text": text, "raise": None}
         yield {"g": text, "r": 3, "id": text, "text": text, "raise": None}
     for name in HOSTILE:
         yield {"g": f"raises {name}", "r": 1, "id": "i", "text": "x", "raise": name}
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def harmless(text: str) -> None:
@@ -173,11 +173,11 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     "queue show": [(AT,), ("shop.db#[/none]",)],
     "queue purge": [("shop.db#[/new]", "--yes")],
     "queue delete": [("shop.db#[/new]", "--yes")],
-    "queue park": [(AT, each, each) for each in GROUPS],
-    "queue resume": [(AT, each) for each in GROUPS],
-    "groups": [(AT,), (AT, *NAMES), *((AT, each) for each in GROUPS)],
+    "queue park": [(AT, group, group) for group in GROUPS],
+    "queue resume": [(AT, group) for group in GROUPS],
+    "groups": [(AT,), (AT, *NAMES), *((AT, group) for group in GROUPS)],
     "redrive": [("shop.db#[/dead]",), ("shop.db#[/dead]", "--to", "[/none]")],
-    "send": [(AT, "x", "--group", each, "--dedup-id", each) for each in GROUPS],
+    "send": [(AT, "x", "--group", group, "--dedup-id", group) for group in GROUPS],
     "receive": [(AT, "--max-messages", 500, "--keep"), ("shop.db#[/dead]", "--max-messages", 500)],
     "peek": [(AT, "--limit", 500), ("shop.db#[/dead]", "--limit", 500)],
     "ack": [(AT, "[/x]"), (AT, "1:1")],
@@ -189,29 +189,29 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     "rejected": [(place, *more) for place in PLACES for more in ((), ("--limit", 500), ("--group", NAMES[0]))],
     "pipelines": [("shop.db",), (AT,), ("[/none].db",)],
     "parked list": [(place,) for place in PLACES],
-    "parked show": [(place, each) for place in PLACES for each in (*GROUPS, "raises closing markup")],
-    "explain": [(place, each) for place in PLACES for each in EXPLAINED],
+    "parked show": [(place, group) for place in PLACES for group in (*GROUPS, "raises closing markup")],
+    "explain": [(place, name) for place in PLACES for name in EXPLAINED],
     **{
         f"parked {verb}": [
-            *((place, each, "--by", "[/by]", "--why", each) for place in PLACES for each in GROUPS[::3]),
+            *((place, group, "--by", "[/by]", "--why", group) for place in PLACES for group in GROUPS[::3]),
             *((place, *GROUPS[:-2], *more, "--why", "[/x]") for place in PLACES for more in ((), DRY)),
-            *((place, *each, *more, "--why", "\x1b") for place in PLACES for each in PATTERNS for more in (DRY, ())),
+            *((place, *globs, *more, "--why", "\x1b") for place in PLACES for globs in PATTERNS for more in (DRY, ())),
         ]
         for verb in ("skip", "resume", "give-up")
     },
     "parked drop": [
         *((place, "raises markup", "--why", "\x1b[/x]", "--wait-s", 0) for place in PLACES),
-        *((place, *each, *more, "--why", "[/x]") for place in PLACES for each in PATTERNS for more in (DRY, ())),
+        *((place, *globs, *more, "--why", "[/x]") for place in PLACES for globs in PATTERNS for more in (DRY, ())),
     ],
     "parked replace": [
-        (place, "raises closing markup", "--content", each, "--wait-s", 0)
+        (place, "raises closing markup", "--content", content, "--wait-s", 0)
         for place in PLACES
-        for each in ('{"text": "[/x]\\u001b"}', '{"text": "\\ud800"}', "[/x]", '{"[/x]": 1}', '{"[/y]": 1}')
+        for content in ('{"text": "[/x]\\u001b"}', '{"text": "\\ud800"}', "[/x]", '{"[/x]": 1}', '{"[/y]": 1}')
     ]
     + [(place, "raises markup", "--content", '{"text": "[/x]"}', "--wait-s", 0, *DRY) for place in PLACES],
     "upgrade": [(place, *more) for place in PLACES for more in ((), (*GROUPS[::3], "--wait-s", 0), (*GROUPS, *DRY))],
     "parked tidy": [("store",), ("store",)],
-    "parked redeliver": [(place, *which) for place in PLACES for which in (("--all",), GROUPS, ("a\\x00b",), ())],
+    "parked redeliver": [(place, *names) for place in PLACES for names in (("--all",), GROUPS, ("a\\x00b",), ())],
     "backup": [("shop.db", COPY), ("shop.db", COPY), ("[/none].db", "x.db")],
     "restore": [(COPY, "[red]\x1b.db", "--replace"), (COPY, "[red]\x1b.db"), ("[/none].db", "x.db")],
     "publish": [("store",), ("store", "--json"), ("shop.db",)],
@@ -276,8 +276,8 @@ def commands(command: Any = None, name: str = "") -> Iterator[str]:
     if not hasattr(command, "commands"):
         yield name
         return
-    for each, inner in command.commands.items():
-        yield from commands(inner, f"{name} {each}".strip())
+    for part, inner in command.commands.items():
+        yield from commands(inner, f"{name} {part}".strip())
 
 
 def test_every_command_has_a_hostile_data_case() -> None:
@@ -308,8 +308,8 @@ def test_commands_escape_control_characters_in_data(
 
 def test_json_output_round_trips_hostile_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place in PLACES:
-        found = json.loads(run("parked", "list", place, "--json").stdout)
-        assert {each["group"] for each in found} >= set(NAMES)
+        parked = json.loads(run("parked", "list", place, "--json").stdout)
+        assert {row["group"] for row in parked} >= set(NAMES)
     print_json(HOSTILE)
     printed = capsys.readouterr().out
     harmless(printed)
@@ -319,22 +319,22 @@ def test_json_output_round_trips_hostile_data(folder: Path, capsys: pytest.Captu
 @pytest.mark.parametrize("place", PLACES)
 def test_results_round_trip_hostile_data_in_each_format(folder: Path, place: str) -> None:
     states = [json.loads(line) for line in run("states", place, "--json").stdout.splitlines()]
-    assert {each["group"]: each["state"] for each in states if each["group"] in NAMES} == {
+    assert {row["group"]: row["state"] for row in states if row["group"] in NAMES} == {
         name: {"text": name} for name in NAMES
     }
     assert run("states", place, "--to", "states.csv").exit_code == 0
     with Path("states.csv").open(newline="", encoding="utf-8") as file:
-        assert [(each["group"], json.loads(each["state"])) for each in csv.DictReader(file)] == [
-            (each["group"], each["state"]) for each in states
+        assert [(row["group"], json.loads(row["state"])) for row in csv.DictReader(file)] == [
+            (row["group"], row["state"]) for row in states
         ]
     assert run("states", place, "--to", "states.parquet").exit_code == 0
-    assert [(each["group"], json.loads(each["state"])) for each in pq.read_table("states.parquet").to_pylist()] == [
-        (each["group"], each["state"]) for each in states
+    assert [(row["group"], json.loads(row["state"])) for row in pq.read_table("states.parquet").to_pylist()] == [
+        (row["group"], row["state"]) for row in states
     ]
     assert run("states", place, "--to", "states.jsonl").exit_code == 0
-    assert [json.loads(each) for each in Path("states.jsonl").read_text().splitlines()] == states
+    assert [json.loads(line) for line in Path("states.jsonl").read_text().splitlines()] == states
     outputs = [json.loads(line) for line in run("outputs", place, "--json").stdout.splitlines()]
-    assert {each["output"] for each in outputs} == set(NAMES)
+    assert {row["output"] for row in outputs} == set(NAMES)
 
 
 def test_tables_truncate_long_values_and_print_markup_literally(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,9 +351,9 @@ def test_tables_truncate_long_values_and_print_markup_literally(folder: Path, mo
 
 @pytest.mark.parametrize("place", PLACES)
 def test_explain_describes_a_group_whose_messages_were_all_rejected(folder: Path, place: str) -> None:
-    said = run("explain", place, "a\\x00b").stdout
-    assert said.startswith("Group a\\x00b has no state: its only message was rejected, 1 as invalid. The last ")
-    assert "with a NUL at index 1" in said
+    explanation = run("explain", place, "a\\x00b").stdout
+    assert explanation.startswith("Group a\\x00b has no state: its only message was rejected, 1 as invalid. The last ")
+    assert "with a NUL at index 1" in explanation
     document = json.loads(run("explain", place, "a\\x00b", "--json").stdout)
     assert (document["status"], document["reasons"], document["reason"]) == ("rejected", {"invalid": 1}, "invalid")
     assert run("explain", place, "nobody").exit_code == 1

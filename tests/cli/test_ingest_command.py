@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def said(*arguments: object) -> Any:
@@ -60,9 +60,9 @@ def test_ingest_check_run_status_pause_seek_and_resume() -> None:
     assert not Path("shop.db").exists()
     done = run("ingest", "run", "ingest.toml", "--until-caught-up")
     assert done.stdout == "bank: 2 received, 1 rejected, 0 ignored\n"
-    ((one,),) = said("ingest", "status", "shop.db")
-    assert one.pop("moved_s") < 600
-    assert one == {
+    ((status,),) = said("ingest", "status", "shop.db")
+    assert status.pop("moved_s") < 600
+    assert status == {
         "source": "bank",
         "partition": "1.jsonl",
         "position": 3,
@@ -77,8 +77,8 @@ def test_ingest_check_run_status_pause_seek_and_resume() -> None:
         "status": "read to its end",
         "note": None,
     }
-    (kept,) = said("ingest", "rejected", "shop.db#bank")
-    assert (kept["body"], kept["position"], kept["reason"]) == ('{"n": 2}', "2", "the record has no group")
+    (rejected,) = said("ingest", "rejected", "shop.db#bank")
+    assert (rejected["body"], rejected["position"], rejected["reason"]) == ('{"n": 2}', "2", "the record has no group")
     assert run("ingest", "pause", "shop.db#bank").stdout == "pause: 1 partition of bank changed.\n"
     assert "paused" in run("ingest", "status", "shop.db#bank").stdout
     assert run("ingest", "seek", "shop.db#bank", "start", "--partition", "1.jsonl").exit_code == 0
@@ -192,9 +192,9 @@ def test_a_signal_stops_ingest_run_cleanly() -> None:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S) as answer:
             assert b'source="bank",verdict="received"} 2.0' in answer.read()
         process.send_signal(signal.SIGTERM)
-        told, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert json.loads(told) == [{"source": "bank", "received": 2, "rejected": 1, "ignored": 0, "moved": 0}]
+    assert json.loads(output) == [{"source": "bank", "received": 2, "rejected": 1, "ignored": 0, "moved": 0}]
 
 
 @pytest.mark.thorough
@@ -212,11 +212,11 @@ def test_a_permanently_failing_source_does_not_stop_the_others() -> None:
             Path("drop/2.jsonl").write_text('{"account": "b", "n": 7}\n')
             until(lambda: "2.jsonl" in run("ingest", "status", "shop.db").stdout, process=process)
             process.send_signal(signal.SIGTERM)
-            _, told = process.communicate(timeout=DEADLINE_S)
+            _, stderr = process.communicate(timeout=DEADLINE_S)
         finally:
             process.kill()
     assert process.returncode == 1
-    assert "invalid options for the Kafka client" in told
+    assert "invalid options for the Kafka client" in stderr
 
 
 @pytest.mark.thorough
@@ -255,13 +255,13 @@ def test_the_ingest_config_has_health_and_log_settings() -> None:
     table = sqlite3.connect("app.db", isolation_level=None)
     table.execute("create table outbox (id integer primary key autoincrement, account text)")
     assert run("ingest", "check", "ingest.toml").exit_code == 0
-    told = run("ingest", "run", "ingest.toml", "--log-level", "loud").stderr
-    assert "--log-level is 'loud'; expected one of debug" in told
+    stderr = run("ingest", "run", "ingest.toml", "--log-level", "loud").stderr
+    assert "--log-level is 'loud'; expected one of debug" in stderr
 
     def answer() -> tuple[int, Any]:
         try:
-            with urlopen(f"http://127.0.0.1:{port}/ready", timeout=DEADLINE_S) as found:
-                return found.status, json.load(found)
+            with urlopen(f"http://127.0.0.1:{port}/ready", timeout=DEADLINE_S) as answer:
+                return answer.status, json.load(answer)
         except HTTPError as error:
             return error.code, json.load(error)
         except URLError:
@@ -293,22 +293,22 @@ def test_a_database_unavailable_at_the_start_does_not_delay_others(empty_postgre
     (socket,) = parse_qs(urlsplit(empty_postgres_url).query)["host"]
     later = empty_postgres_url.replace(socket, str(tmp_path / "pg"))
     late = CONFIG.replace("shop.db#payments", f"{later}#payments").replace('"bank"', '"late"')
-    again = late.replace('"late"', '"again"')
+    second = late.replace('"late"', '"again"')
     health = free_port()
-    Path("ingest.toml").write_text(f'health = "127.0.0.1:{health}"\n{late}{again}{CONFIG}')
+    Path("ingest.toml").write_text(f'health = "127.0.0.1:{health}"\n{late}{second}{CONFIG}')
 
     def ready() -> tuple[int, dict[str, Any]]:
         try:
-            with urlopen(f"http://127.0.0.1:{health}/ready", timeout=DEADLINE_S) as found:
-                return found.status, {each["source"]: each for each in json.load(found)["sources"]}
+            with urlopen(f"http://127.0.0.1:{health}/ready", timeout=DEADLINE_S) as answer:
+                return answer.status, {source["source"]: source for source in json.load(answer)["sources"]}
         except HTTPError as error:
-            return error.code, {each["source"]: each for each in json.load(error)["sources"]}
+            return error.code, {source["source"]: source for source in json.load(error)["sources"]}
         except URLError:
             return 0, {}
 
     def metrics() -> str:
-        with urlopen(f"http://127.0.0.1:{health}/metrics", timeout=DEADLINE_S) as found:
-            return str(found.read().decode())
+        with urlopen(f"http://127.0.0.1:{health}/metrics", timeout=DEADLINE_S) as answer:
+            return str(answer.read().decode())
 
     command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -321,14 +321,14 @@ def test_a_database_unavailable_at_the_start_does_not_delay_others(empty_postgre
             assert 'database="shop.db"' in metrics()
             (tmp_path / "pg").symlink_to(socket)
             until(lambda: ready()[0] == 200, process=process)
-            until(lambda: [each["received"] for each in ready()[1].values()] == [2, 2, 2], process=process)
+            until(lambda: [source["received"] for source in ready()[1].values()] == [2, 2, 2], process=process)
             until(lambda: "inturn_source_records_total{" in metrics() and 'source="late"' in metrics(), process=process)
             process.send_signal(signal.SIGTERM)
-            told, _ = process.communicate(timeout=DEADLINE_S)
+            output, _ = process.communicate(timeout=DEADLINE_S)
         finally:
             process.kill()
     assert process.returncode == 0
-    assert {each["source"]: each["received"] for each in json.loads(told)} == {"late": 2, "again": 2, "bank": 2}
+    assert {source["source"]: source["received"] for source in json.loads(output)} == {"late": 2, "again": 2, "bank": 2}
 
 
 @pytest.mark.thorough
@@ -343,7 +343,7 @@ def test_ingest_run_can_be_stopped_while_all_databases_are_unavailable(thread: i
             assert process.stderr is not None
             until(lambda: "retry in 0.4 s" in process.stderr.readline(), process=process)  # type: ignore[union-attr]
             tasks = Path(f"/proc/{process.pid}/task")
-            threads = sorted(int(each.name) for each in tasks.iterdir())  # the main one is the first
+            threads = sorted(int(task.name) for task in tasks.iterdir())  # the main one is the first
             assert ctypes.CDLL(None).tgkill(process.pid, threads[thread], signal.SIGTERM) == 0
             process.communicate(timeout=DEADLINE_S)
         finally:

@@ -41,10 +41,10 @@ FEW = ("--design", "competing-classic", "--design", "inturn")
 
 def rows(count: int = 200, accounts: int = 5) -> list[dict[str, Any]]:
     """Bookings: deposits, which take long, and withdrawals that need the one before."""
-    found: list[dict[str, Any]] = []
+    bookings: list[dict[str, Any]] = []
     for number in range(count):
         revision = 1 + number // accounts
-        found.append(
+        bookings.append(
             {
                 "account": f"{number % accounts:03}",
                 "revision": revision,
@@ -53,7 +53,7 @@ def rows(count: int = 200, accounts: int = 5) -> list[dict[str, Any]]:
                 "took_ms": 3.0 if revision % 2 else 0.5,
             }
         )
-    return found
+    return bookings
 
 
 def as_json(row: dict[str, Any]) -> dict[str, Any]:
@@ -123,16 +123,16 @@ def refused(*arguments: object) -> str:
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_format_gives_the_same_result_and_a_page(name: str, tmp_path: Path) -> None:
     FILES[name](tmp_path / name)
-    given = (*COLUMNS, "--arrival", "received_at", "--duration", "took_ms", "--pipeline", "ledger.py:ledger", *FEW)
-    found = said(name, *given, "--out", "lab.html")
-    figures = found["result"]["input"]
+    arguments = (*COLUMNS, "--arrival", "received_at", "--duration", "took_ms", "--pipeline", "ledger.py:ledger", *FEW)
+    study = said(name, *arguments, "--out", "lab.html")
+    figures = study["result"]["input"]
     assert (figures["messages"], figures["groups"], figures["judged_by"]) == (200, 5, "handler")
     assert (figures["span_us"], figures["work_us"]) == (39_800, 350_000)
     assert figures["hottest_group"] == "000"  # text, and not 0
-    wrong = {each["design"]: each["wrong_groups"] for each in found["result"]["designs"]}
+    wrong = {design["design"]: design["wrong_groups"] for design in study["result"]["designs"]}
     assert wrong["inturn"] == 0
     assert wrong["competing-classic"] > 0
-    assert found["page"] == "lab.html"
+    assert study["page"] == "lab.html"
     assert name in Path("lab.html").read_text()
 
 
@@ -143,9 +143,9 @@ def test_lab_reads_a_queue_without_changing_it() -> None:
             body = {"account": row["account"], "revision": row["revision"], "amount": row["amount"]}
             queue.send(body, group=row["account"], revision=row["revision"])
         before = queue.depth()
-    found = said("shop.db#payments", "--pipeline", "ledger.py:ledger", "--out", "lab.html", *FEW)
-    assert (found["result"]["input"]["messages"], found["result"]["input"]["groups"]) == (60, 5)
-    assert found["left_out"] == {"rows": 0, "reasons": []}
+    study = said("shop.db#payments", "--pipeline", "ledger.py:ledger", "--out", "lab.html", *FEW)
+    assert (study["result"]["input"]["messages"], study["result"]["input"]["groups"]) == (60, 5)
+    assert study["left_out"] == {"rows": 0, "reasons": []}
     with inturn.open("shop.db") as db:
         assert db.queue("payments").depth() == before
     assert "Files" not in refused("shop.db", *FEW)
@@ -158,22 +158,22 @@ def test_every_scenario_writes_a_page(name: str) -> None:
     ran = lab("--scenario", name, "--out", f"pages/{name}.html")
     assert ran.exit_code == 0, ran.stderr
     assert ran.stdout.strip().endswith(f"page pages/{name}.html")
-    story = scenario(name)
+    chosen = scenario(name)
     page = Path(f"pages/{name}.html").read_text()
-    assert story.title in page
-    assert story.description[:40].replace("'", "&#39;") in page
+    assert chosen.title in page
+    assert chosen.description[:40].replace("'", "&#39;") in page
 
 
 def test_lab_json_converts_to_the_library_types() -> None:
     import msgspec
 
-    found = said("--scenario", "auctions", "--sweep", "consumers=1,2", "--seeds", 1, "--recommend", *FEW)
-    assert list(found) == ["result", "sweeps", "recommendation", "left_out", "page"]
-    result = msgspec.convert(found["result"], LabResult)
-    assert [each.design for each in result.designs] == ["competing-classic", "inturn"]
-    assert msgspec.convert(found["sweeps"], list[SweepResult])[0].values == [1, 2]
-    assert msgspec.convert(found["recommendation"], Recommendation).design == "inturn"
-    assert found["page"] is None
+    study = said("--scenario", "auctions", "--sweep", "consumers=1,2", "--seeds", 1, "--recommend", *FEW)
+    assert list(study) == ["result", "sweeps", "recommendation", "left_out", "page"]
+    result = msgspec.convert(study["result"], LabResult)
+    assert [design.design for design in result.designs] == ["competing-classic", "inturn"]
+    assert msgspec.convert(study["sweeps"], list[SweepResult])[0].values == [1, 2]
+    assert msgspec.convert(study["recommendation"], Recommendation).design == "inturn"
+    assert study["page"] is None
 
 
 def test_the_same_seed_gives_the_same_output() -> None:
@@ -199,8 +199,8 @@ def test_lab_options_set_the_simulation_parameters() -> None:
         "dedup": ("5min", 300.0),
         "seed": (9, 9),
     }
-    given = [text for name, (value, _) in options.items() for text in (f"--{name}", value)]
-    knobs = said("--scenario", "auctions", *given, "--handler", "20ms~0.5", *FEW)["result"]["knobs"]
+    arguments = [text for name, (value, _) in options.items() for text in (f"--{name}", value)]
+    knobs = said("--scenario", "auctions", *arguments, "--handler", "20ms~0.5", *FEW)["result"]["knobs"]
     names = {"failures": "failure_rate", "poison": "poison_rate", "crashes": "crash_rate"}
     names |= {name: f"{name}_s" for name in ("restart", "visibility", "backoff", "reorder", "dedup")}
     for name, (_, value) in options.items():
@@ -220,30 +220,30 @@ def test_recommend_names_the_cheapest_design_and_why_others_fail() -> None:
 
 def test_split_removes_commuting_messages_from_the_order() -> None:
     write_json(Path("log.jsonl"))
-    given = ("log.jsonl", *COLUMNS, "--pipeline", "ledger.py:ledger", "--commutes", "ledger.py:is_deposit", *FEW)
-    kept, split = said(*given)["result"]["input"], said(*given, "--split")["result"]["input"]
-    assert (kept["commuting"], kept["split"]) == (100, False)
+    arguments = ("log.jsonl", *COLUMNS, "--pipeline", "ledger.py:ledger", "--commutes", "ledger.py:is_deposit", *FEW)
+    unsplit, split = said(*arguments)["result"]["input"], said(*arguments, "--split")["result"]["input"]
+    assert (unsplit["commuting"], unsplit["split"]) == (100, False)
     assert (split["commuting"], split["split"]) == (100, True)
 
 
 def test_rows_without_a_time_arrive_at_intervals_and_arrival_offsets_sort_them() -> None:
     written = [{"g": "a", "r": revision, "at": offset} for revision, offset in ((1, 30), (2, 10), (3, 20))]
     Path("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in written))
-    given = ("log.jsonl", "--group", "g", "--order", "r", "--every", "5ms", "--design", "inturn")
-    stands = said(*given)["result"]["input"]
-    assert (stands["span_us"], stands["late"]) == (10_000, 0)
-    sorted_ = said(*given, "--arrival", "at")["result"]["input"]
+    arguments = ("log.jsonl", "--group", "g", "--order", "r", "--every", "5ms", "--design", "inturn")
+    in_order = said(*arguments)["result"]["input"]
+    assert (in_order["span_us"], in_order["late"]) == (10_000, 0)
+    sorted_ = said(*arguments, "--arrival", "at")["result"]["input"]
     assert (sorted_["span_us"], sorted_["late"]) == (10_000, 1)
 
 
 def test_invalid_rows_are_left_out_and_counted() -> None:
     lines = ['{"g": "a", "r": 1}', '{"g": null, "r": 2}', '{"g": "a", "r": "two"}', '{"g": "a", "r": "2"}']
     Path("log.jsonl").write_text("\n".join(lines))
-    found = said("log.jsonl", "--group", "g", "--order", "r", *FEW)
-    assert found["result"]["input"]["messages"] == 2
-    assert found["left_out"]["rows"] == 2
-    assert "log.jsonl, line 2: the group is missing" in found["left_out"]["reasons"][0]
-    assert "log.jsonl, line 3: the revision is" in found["left_out"]["reasons"][1]
+    study = said("log.jsonl", "--group", "g", "--order", "r", *FEW)
+    assert study["result"]["input"]["messages"] == 2
+    assert study["left_out"]["rows"] == 2
+    assert "log.jsonl, line 2: the group is missing" in study["left_out"]["reasons"][0]
+    assert "log.jsonl, line 3: the revision is" in study["left_out"]["reasons"][1]
     assert "2 rows left out: log.jsonl, line 2" in lab("log.jsonl", "--group", "g", "--order", "r", *FEW).stdout
 
 
@@ -261,13 +261,13 @@ def test_hostile_group_names_are_escaped_in_table_json_and_page() -> None:
         {"g": name, "r": revision, "text": HOSTILE["an escape sequence"]} for name in names for revision in (1, 2, 3)
     ]
     Path("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
-    given = ("log.jsonl", "--group", "g", "--order", "r", "--failures", "40%", "--follow", f"{HOSTILE['HTML']}:2")
-    ran = lab(*given, "--out", "lab.html")
+    arguments = ("log.jsonl", "--group", "g", "--order", "r", "--failures", "40%", "--follow", f"{HOSTILE['HTML']}:2")
+    ran = lab(*arguments, "--out", "lab.html")
     assert ran.exit_code == 0, ran.stderr
-    assert not [each for each in ran.stdout if not each.isprintable() and each != "\n"]
+    assert not [character for character in ran.stdout if not character.isprintable() and character != "\n"]
     assert "<script>" not in Path("lab.html").read_text()
     assert "&lt;script&gt;" in Path("lab.html").read_text()
-    assert said(*given)["result"]["followed"] == [HOSTILE["HTML"], 2]
+    assert said(*arguments)["result"]["followed"] == [HOSTILE["HTML"], 2]
 
 
 ERRORS: dict[str, tuple[tuple[object, ...], str]] = {
@@ -328,33 +328,33 @@ def test_lab_errors_name_the_value_and_the_remedy(which: str) -> None:
 )
 def test_csv_options_read_other_dialects(options: tuple[str, ...], text: str) -> None:
     Path("log.csv").write_text(text, encoding="latin-1")
-    found = said("log.csv", *COLUMNS, *options, "--design", "inturn")
-    assert found["result"]["input"]["messages"] + found["left_out"]["rows"] == 2
-    assert found["result"]["input"]["groups"] == 1
+    study = said("log.csv", *COLUMNS, *options, "--design", "inturn")
+    assert study["result"]["input"]["messages"] + study["left_out"]["rows"] == 2
+    assert study["result"]["input"]["groups"] == 1
 
 
 @pytest.mark.slow
 def test_lab_simulates_300_000_messages() -> None:
-    many, groups = 300_000, 2_000
+    count, groups = 300_000, 2_000
     table = pa.table(
         {
-            "account": [f"acct-{number % groups}" for number in range(many)],
-            "revision": [1 + number // groups for number in range(many)],
-            "at": [number * 300 for number in range(many)],
+            "account": [f"acct-{number % groups}" for number in range(count)],
+            "revision": [1 + number // groups for number in range(count)],
+            "at": [number * 300 for number in range(count)],
         }
     )
     pq.write_table(table, "log.parquet")
-    found = said("log.parquet", *COLUMNS, "--failures", "1%", "--out", "lab.html")
-    assert found["result"]["input"]["messages"] == many
-    assert len(found["result"]["designs"]) >= 15
-    assert all(sum(each["dispositions"].values()) == many for each in found["result"]["designs"])
+    study = said("log.parquet", *COLUMNS, "--failures", "1%", "--out", "lab.html")
+    assert study["result"]["input"]["messages"] == count
+    assert len(study["result"]["designs"]) >= 15
+    assert all(sum(design["dispositions"].values()) == count for design in study["result"]["designs"])
     assert Path("lab.html").stat().st_size < 3_000_000
 
 
 @pytest.mark.slow
 def test_the_flights_scenario_writes_a_page() -> None:
-    found = said("--scenario", "flights", "--out", "flights.html")
-    wrong = {each["design"]: each["wrong_groups"] for each in found["result"]["designs"]}
+    study = said("--scenario", "flights", "--out", "flights.html")
+    wrong = {design["design"]: design["wrong_groups"] for design in study["result"]["designs"]}
     assert wrong["inturn"] == 0
     assert wrong["competing-classic"] > 100
     assert "Flights from New York" in Path("flights.html").read_text()

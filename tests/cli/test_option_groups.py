@@ -105,8 +105,8 @@ def test_given_omits_none_and_unset_flags() -> None:
 def test_parameters_in_an_error_are_named_as_options(app: Commands) -> None:
     done = run(app, "short", "fails", "--wait-s", "2")
     assert done.exit_code == 1
-    said = "--wait-s is 2.0, but --quiet is False; pass --quiet, or --wait-s next"
-    assert done.stderr == f"InputError: {said}\n"
+    expected = "--wait-s is 2.0, but --quiet is False; pass --quiet, or --wait-s next"
+    assert done.stderr == f"InputError: {expected}\n"
 
 
 def test_with_a_config_file_errors_keep_the_parameter_names(app: Commands) -> None:

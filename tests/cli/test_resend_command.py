@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: object, answer: str | None = None) -> Any:
-    return CliRunner().invoke(app, [str(each) for each in arguments], input=answer)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=answer)
 
 
 def said(*arguments: object) -> list[Any]:
@@ -54,14 +54,14 @@ def said(*arguments: object) -> list[Any]:
 
 
 def numbers() -> list[int]:
-    return [each["number"] for each in said("ingest", "rejected", "shop.db#bank")]
+    return [row["number"] for row in said("ingest", "rejected", "shop.db#bank")]
 
 
 def test_ingest_rejected_json_round_trips_any_bytes() -> None:
-    found = said("ingest", "rejected", "shop.db#bank")
-    assert [base64.b64decode(each["body_base64"]) for each in found] == BODIES
-    assert [each["body"] for each in found] == [BODIES[0].decode(), None, BODIES[2].decode(), BODIES[3].decode()]
-    assert {(each["key"], each["key_base64"]) for each in found} == {(None, None)}
+    rejected = said("ingest", "rejected", "shop.db#bank")
+    assert [base64.b64decode(row["body_base64"]) for row in rejected] == BODIES
+    assert [row["body"] for row in rejected] == [BODIES[0].decode(), None, BODIES[2].decode(), BODIES[3].decode()]
+    assert {(row["key"], row["key_base64"]) for row in rejected} == {(None, None)}
 
 
 def test_resend_dry_run_then_selected_records_then_all() -> None:
@@ -69,8 +69,8 @@ def test_resend_dry_run_then_selected_records_then_all() -> None:
     assert dry[0] == "1 1.jsonl 1: send: group a, revision 1, id None"
     assert dry[1].startswith("2 1.jsonl 2: stay: the body is not JSON")
     assert dry[-1] == "resend, dry run: 2 records would be sent, 2 would stay rejected. Nothing was written."
-    found = said("ingest", "resend", "shop.db#bank", "ingest.toml", "--all", "--dry-run")
-    assert [each["outcome"] for each in found] == ["send", "stay", "send", "stay"]
+    rows = said("ingest", "resend", "shop.db#bank", "ingest.toml", "--all", "--dry-run")
+    assert [row["outcome"] for row in rows] == ["send", "stay", "send", "stay"]
     assert numbers() == [1, 2, 3, 4]
     done = run("ingest", "resend", "shop.db#bank", "ingest.toml", "--number", 3, "--number", 99)
     assert done.stdout == "resend: 1 record of bank sent; 0 stay rejected.\n"
@@ -85,7 +85,7 @@ def test_resend_dry_run_then_selected_records_then_all() -> None:
         "stayed": 2,
     }
     with inturn.open("shop.db") as db:
-        assert [each.revision for each in db.queue("payments").peek()] == [2, 1]
+        assert [message.revision for message in db.queue("payments").peek()] == [2, 1]
     ((status,),) = said("ingest", "status", "shop.db")
     assert (status["received"], status["rejected"], status["kept"], status["dropped"]) == (2, 4, 2, 0)
 
@@ -96,10 +96,10 @@ def test_resend_fails_on_a_full_queue_and_resumes_when_repeated() -> None:
         first = run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all")
         assert first.exit_code == 1
         assert "1 record already sent" in first.stderr
-        assert [each.revision for each in db.queue("payments").peek()] == [1]
+        assert [message.revision for message in db.queue("payments").peek()] == [1]
         db.queue("payments").purge()
         assert run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all").exit_code == 0
-        assert [each.revision for each in db.queue("payments").peek()] == [2]
+        assert [message.revision for message in db.queue("payments").peek()] == [2]
 
 
 def test_purge_asks_and_removes_the_selected_records() -> None:
@@ -177,7 +177,7 @@ def test_rejected_webhook_requests_are_resent_with_the_server_config() -> None:
         WebhookApp(db, [webhook])
         db.writer.run(webhook.command({}, b'{"order": "o1"}', db.writer.clock()))
     rows = said("ingest", "status", "shop.db#shop")[0]
-    assert [(each["partition"], each["kept"], each["status"]) for each in rows] == [("webhook", 1, "webhook")]
+    assert [(row["partition"], row["kept"], row["status"]) for row in rows] == [("webhook", 1, "webhook")]
     place = "5 webhook: the record has no group"
     assert run("ingest", "rejected", "shop.db#shop").stdout == f'{place}: {{"order": "o1"}}\n'
     Path("server.toml").write_text(
@@ -188,7 +188,7 @@ def test_rejected_webhook_requests_are_resent_with_the_server_config() -> None:
     assert "existing webhooks: shop" in run("ingest", "resend", "shop.db#none", "server.toml", "--all").stderr
     assert run("ingest", "resend", "shop.db#shop", "server.toml", "--all").exit_code == 0
     with inturn.open("shop.db") as db:
-        assert [each.group for each in db.queue("orders").peek()] == ["o1"]
+        assert [message.group for message in db.queue("orders").peek()] == ["o1"]
         assert SourceControl(db, "shop").rejected_total() == (0, 0)
 
 
@@ -220,11 +220,11 @@ def test_resend_matches_the_source_by_its_exact_database_address(postgres_schema
     other = second.replace("postgresql://", "postgres://")  # the same database in another spelling
     refused = run("ingest", "resend", f"{other}#bank", "two.toml", "--all")
     assert refused.exit_code == 1
-    schemas = [each.rpartition("%3D")[2] for each in (first, second)]
-    assert all(each in refused.stderr for each in [*schemas, "write the address as there"])
+    schemas = [address.rpartition("%3D")[2] for address in (first, second)]
+    assert all(text in refused.stderr for text in [*schemas, "write the address as there"])
     assert said("ingest", "resend", f"{second}#bank", "two.toml", "--all")[0]["sent"] == 2
     with inturn.open(second) as db:
-        assert [each.revision for each in db.queue("orders").peek()] == [1, 2]
+        assert [message.revision for message in db.queue("orders").peek()] == [1, 2]
         assert not db.queue("payments").peek()
 
 
@@ -233,7 +233,7 @@ def test_ingest_status_shows_dropped_records_and_the_configured_limit() -> None:
     Path("drop/2.jsonl").write_bytes(b"1\n2\n3\n")
     assert run("ingest", "run", "small.toml", "--until-caught-up").exit_code == 0
     (rows,) = said("ingest", "status", "shop.db#bank")
-    assert [(each["partition"], each["kept"], each["dropped"]) for each in rows] == [
+    assert [(row["partition"], row["kept"], row["dropped"]) for row in rows] == [
         ("1.jsonl", 4, 0),
         ("2.jsonl", 1, 2),
     ]

@@ -53,13 +53,13 @@ def helps(name: str) -> dict[str, str]:
     command: Any = typer.main.get_command(app)
     for part in name.split():
         command = command.commands[part]
-    return {each.opts[0]: each.help for each in command.params}
+    return {parameter.opts[0]: parameter.help for parameter in command.params}
 
 
 @each_service
 def test_every_service_command_has_the_same_health_and_log_options(name: str) -> None:
     options = ["--health", "--log-level", "--log-json", "--telemetry"]
-    assert [helps(name)[each] for each in options] == [helps("work")[each] for each in options]
+    assert [helps(name)[option] for option in options] == [helps("work")[option] for option in options]
 
 
 @each_service

@@ -96,13 +96,13 @@ class Monitored:
         rules = shortened((DEPLOY / "prometheus" / "alerts.yml").read_text())
         (self.folder / "alerts.yml").write_text(rules)
         self._rules = {
-            each["alert"]: each["expr"] for group in yaml.safe_load(rules)["groups"] for each in group["rules"]
+            rule["alert"]: rule["expr"] for group in yaml.safe_load(rules)["groups"] for rule in group["rules"]
         }
         config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
         config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-        config["scrape_configs"] = [each for each in config["scrape_configs"] if each["job_name"] in self.jobs]
-        for each in config["scrape_configs"]:
-            each["static_configs"] = [{"targets": [f"127.0.0.1:{self.jobs[each['job_name']]}"]}]
+        config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in self.jobs]
+        for job in config["scrape_configs"]:
+            job["static_configs"] = [{"targets": [f"127.0.0.1:{self.jobs[job['job_name']]}"]}]
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         listen = f"127.0.0.1:{self._port}"
         options = [f"--web.listen-address={listen}", f"--storage.tsdb.path={self.folder / 'tsdb'}"]
@@ -111,8 +111,8 @@ class Monitored:
         until(lambda: status(f"http://{listen}/-/ready") == 200)
         until(self._are_up, "Prometheus does not see all of them")
 
-    def ask(self, what: str, **parameters: str) -> Any:
-        url = f"http://127.0.0.1:{self._port}/api/v1/{what}?{urlencode(parameters)}"
+    def ask(self, endpoint: str, **parameters: str) -> Any:
+        url = f"http://127.0.0.1:{self._port}/api/v1/{endpoint}?{urlencode(parameters)}"
         return json.loads(page(url))["data"]
 
     def _are_up(self) -> bool:
@@ -120,16 +120,16 @@ class Monitored:
 
     def is_firing(self, alert: str, **labels: str) -> bool:
         return any(
-            each["state"] == "firing" and ({"alertname": alert} | labels).items() <= each["labels"].items()
-            for each in self.ask("alerts")["alerts"]
+            active["state"] == "firing" and ({"alertname": alert} | labels).items() <= active["labels"].items()
+            for active in self.ask("alerts")["alerts"]
         )
 
     def is_well(self, alert: str, **labels: str) -> bool:
         """Whether it does not fire, though all pages are read, and nothing that it is about is there now."""
         if self.is_firing(alert, **labels) or not self._are_up():
             return False
-        found = self.ask("query", query=self._rules[alert])["result"]
-        return not any(labels.items() <= each["metric"].items() for each in found)
+        series = self.ask("query", query=self._rules[alert])["result"]
+        return not any(labels.items() <= sample["metric"].items() for sample in series)
 
     def process(self, unit: str) -> "subprocess.Popen[bytes]":
         return self._processes[unit]
@@ -144,9 +144,9 @@ class Monitored:
         return (self.folder / f"{unit}.log").read_text()
 
     def close(self) -> None:
-        for each in self._processes.values():
-            each.kill()
-            each.wait(DEADLINE_S)
+        for process in self._processes.values():
+            process.kill()
+            process.wait(DEADLINE_S)
 
     def run(self, alert: str, **variables: str) -> list[str]:
         """Run the commands of an alert's section; return those that are not of inturn, and were noted only."""
@@ -201,7 +201,9 @@ class Site(Monitored):
     def insert(self, *accounts: str | None) -> None:
         """Write records into the table of the source, each the first of its account."""
         with closing(sqlite3.connect(self.folder / "bank.db")) as bank, bank:
-            bank.executemany("insert into outbox (account, revision) values (?, 1)", [(each,) for each in accounts])
+            bank.executemany(
+                "insert into outbox (account, revision) values (?, 1)", [(account,) for account in accounts]
+            )
 
     def send(self, queue: str, body: dict[str, Any], *, group: str, revision: int) -> None:
         """Send a message to a queue of the site."""
@@ -223,15 +225,15 @@ class Site(Monitored):
 
 
 def shortened(rules: str) -> str:
-    for said, shorter in SHORTER.items():
-        rules, count = re.subn(said, shorter, rules, flags=re.MULTILINE)
-        assert count, f"no rule says {said}"
+    for pattern, shorter in SHORTER.items():
+        rules, count = re.subn(pattern, shorter, rules, flags=re.MULTILINE)
+        assert count, f"no rule says {pattern}"
     return rules
 
 
 def section(alert: str) -> str:
     """The section of the runbook about an alert."""
     text = (ROOT / "docs" / "operations.md").read_text()
-    found = re.search(rf"^### {alert}\n(.*?)(?=^### |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/operations.md has no section {alert}"
-    return found[1]
+    matched = re.search(rf"^### {alert}\n(.*?)(?=^### |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert matched, f"docs/operations.md has no section {alert}"
+    return matched[1]

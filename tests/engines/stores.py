@@ -114,7 +114,7 @@ class InDatabase(StoredLedger):
         return self.now_ms
 
     def receive(self, pipeline: Pipeline, messages: Sequence[Row]) -> None:
-        self.queue.send_many([draft(each, group=each["account"]) for each in messages])
+        self.queue.send_many([draft(message, group=message["account"]) for message in messages])
         inturn.work(pipeline, self.queue, until="empty", concurrency=2)
 
     def pass_time(self, minutes: int) -> None:
@@ -130,10 +130,10 @@ class InDatabase(StoredLedger):
         worker_settle(pipeline, self.look())
 
     def outputs(self) -> list[tuple[str, Any]]:
-        return [(each.group, each.output) for each in self.look().outputs()]
+        return [(output.group, output.output) for output in self.look().outputs()]
 
     def rejected(self) -> list[tuple[str | None, str]]:
-        return [(each.group, each.reason) for each in self.look().rejected()]
+        return [(rejected.group, rejected.reason) for rejected in self.look().rejected()]
 
     def content(self) -> Any:
         tables = ["group", "held", "output", "rejected", "decision", "mark", "outbox", "pipeline"]
@@ -169,13 +169,13 @@ class OnSpark(StoredLedger):
 
     def _rows(self, table: str) -> list[Row]:
         manifests = map(self.bench.store.manifest, self.bench.store.steps())
-        return self.bench.rows([file for each in manifests for file in getattr(each, table)])
+        return self.bench.rows([file for manifest in manifests for file in getattr(manifest, table)])
 
     def outputs(self) -> list[tuple[str, Any]]:
-        return [(each["group"], msgspec.json.decode(each["output"])) for each in self._rows("outputs")]
+        return [(record["group"], msgspec.json.decode(record["output"])) for record in self._rows("outputs")]
 
     def rejected(self) -> list[tuple[str | None, str]]:
-        return [(each["group"], each["reason"]) for each in self._rows("rejected")]
+        return [(record["group"], record["reason"]) for record in self._rows("rejected")]
 
     def content(self) -> Any:
         return {str(path): path.read_bytes() for path in self.bench.root.rglob("*") if path.is_file()}
@@ -188,9 +188,9 @@ KINDS = ["sqlite", "postgres", "spark"]
 def stored(kind: str, path: Path | None, url: Callable[[], str]) -> Iterator[StoredLedger]:
     """A ledger without groups, in a store of this kind."""
     if kind == "spark":
-        made = OnSpark(path and path / "store")
-        with made.bench:
-            yield made
+        store = OnSpark(path and path / "store")
+        with store.bench:
+            yield store
         return
     target = url() if kind == "postgres" else ":memory:" if path is None else str(path / "shop.db")
     database = InDatabase(target)

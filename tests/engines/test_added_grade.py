@@ -86,39 +86,42 @@ def pipeline() -> Pipeline:
     return Pipeline(name="stepped", group="g", order=Stepped("r"), handler=note, state=list, arrival="seq")
 
 
-def by_worker(folder: Path, line: Pipeline, history: list[dict[str, Any]]) -> dict[str, Any]:
+def by_worker(folder: Path, definition: Pipeline, history: list[dict[str, Any]]) -> dict[str, Any]:
     """Work a history off in SQLite, in two runs, and return each group's state and place."""
     with inturn.open(str(folder / "shop.db"), durable=False) as db:
         queue = db.queue("q", QueueSettings())
         for part in (history[: len(history) // 2], history[len(history) // 2 :]):
-            for each in part:
-                queue.send(each, group=each["g"])
-            inturn.work(line, queue, until="empty")
-        at = DatabaseInspector(db, line.name)
-        assert at.order == StoredOrder(Stepped, has_epoch=False, start=1)
-        found = {each.group: (each.status, each.reached, each.held, each.state) for each in at.groups()}
-        outputs = sorted(each.effect_id for each in at.outputs())
-        rejected = sorted((str(each.group), each.reason) for each in at.rejected())
-    return {"groups": found, "outputs": outputs, "rejected": rejected}
+            for message in part:
+                queue.send(message, group=message["g"])
+            inturn.work(definition, queue, until="empty")
+        inspector = DatabaseInspector(db, definition.name)
+        assert inspector.order == StoredOrder(Stepped, has_epoch=False, start=1)
+        groups = {group.group: (group.status, group.reached, group.held, group.state) for group in inspector.groups()}
+        outputs = sorted(output.effect_id for output in inspector.outputs())
+        rejected = sorted((str(record.group), record.reason) for record in inspector.rejected())
+    return {"groups": groups, "outputs": outputs, "rejected": rejected}
 
 
 def by_replay(result: Replay) -> dict[str, Any]:
     lines = result.timelines.items()
     return {
         "groups": {
-            name: (line.status.value, line.reached, len(line.held), result.states[name]) for name, line in lines
+            name: (timeline.status.value, timeline.reached, len(timeline.held), result.states[name])
+            for name, timeline in lines
         },
-        "outputs": sorted(each.effect_id for each in result.outputs),
-        "rejected": sorted((str(each.group), each.reason) for each in result.rejected),
+        "outputs": sorted(output.effect_id for output in result.outputs),
+        "rejected": sorted((str(record.group), record.reason) for record in result.rejected),
     }
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
-    one = st.fixed_dictionaries(
+    strategy = st.fixed_dictionaries(
         {"g": st.sampled_from("ab"), "r": st.sampled_from([10, 20, 30, 40, 25]), "v": st.sampled_from([1, 2, 2, -1])}
     )
-    return [{**each, "seq": at} for at, each in enumerate(draw(st.lists(one, min_size=1, max_size=12)))]
+    return [
+        {**message, "seq": index} for index, message in enumerate(draw(st.lists(strategy, min_size=1, max_size=12)))
+    ]
 
 
 @given(histories())
@@ -126,21 +129,21 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
 def test_a_custom_order_gives_the_same_result_in_every_engine(
     tmp_path_factory: pytest.TempPathFactory, history: list[dict[str, Any]]
 ) -> None:
-    line = pipeline()
-    oracle = line.replay(history)
+    definition = pipeline()
+    oracle = definition.replay(history)
     assert oracle.counts.balanced
-    assert by_worker(tmp_path_factory.mktemp("worker"), line, history) == by_replay(oracle)
-    with Bench(line, SCHEMA) as bench:
+    assert by_worker(tmp_path_factory.mktemp("worker"), definition, history) == by_replay(oracle)
+    with Bench(definition, SCHEMA) as bench:
         bench.step(history)
         assert bench.seen() == expected(oracle, SCHEMA.names)
 
 
 def test_a_custom_order_applies_its_own_rule() -> None:
-    messages = [{"g": "a", "r": r, "v": r, "seq": at} for at, r in enumerate([20, 25, 10, 40, 10])]
+    messages = [{"g": "a", "r": r, "v": r, "seq": index} for index, r in enumerate([20, 25, 10, 40, 10])]
     result = pipeline().replay(messages)
     assert result.states == {"a": [10, 20]}
-    assert [each.message["r"] for each in result.held] == [40]
-    assert [(each.reason, each.message["r"]) for each in result.rejected] == [("late", 25)]
+    assert [entry.message["r"] for entry in result.held] == [40]
+    assert [(rejected.reason, rejected.message["r"]) for rejected in result.rejected] == [("late", 25)]
     assert result.counts.duplicate == 1
 
 
@@ -171,10 +174,10 @@ def named(node: ast.AST) -> set[str]:  # noqa: PLR0911 - one case a form of ques
 
 def test_no_code_tests_the_class_of_an_order() -> None:
     kinds = (ast.Call, ast.MatchClass, ast.Compare)
-    asked = [
+    type_checks = [
         f"{path.relative_to(SOURCES)}:{node.lineno}"
         for path in SOURCES.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, kinds) and named(node) & GRADES
     ]
-    assert not asked, "an order says of itself what its traits are; see Order"
+    assert not type_checks, "an order says of itself what its traits are; see Order"

@@ -29,36 +29,36 @@ from inturn.worker import Worker
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoredLedger]:
     """Two groups that failed, one that a gap parked, one that waits, and one that is well."""
-    with stored(request.param, tmp_path, lambda: request.getfixturevalue("postgres_url")) as made:
-        made.receive(waiting(), [row("gap", 2)])
-        made.pass_time(11)
+    with stored(request.param, tmp_path, lambda: request.getfixturevalue("postgres_url")) as opened:
+        opened.receive(waiting(), [row("gap", 2)])
+        opened.pass_time(11)
         failed = [row(name, revision, -1) for name in ("eu-1", "us-1") for revision in (1, 2)]
         failed[1]["amount"] = 5
-        made.receive(waiting(), [*failed, row("early", 3), row("well", 1)])
-        yield made
+        opened.receive(waiting(), [*failed, row("early", 3), row("well", 1)])
+        yield opened
 
 
 def report_of(store: StoredLedger, report: DecisionReport, handler: Any = mended) -> DecisionReport:
-    look = store.look()
+    inspector = store.look()
     store.settle(waiting(handler))
-    return look.updated(report)
+    return inspector.updated(report)
 
 
 def statuses(store: StoredLedger) -> dict[str, str]:
-    found = store.look().statuses(["eu-1", "us-1", "gap", "early", "well"])
-    return {name: each.status for name, each in found.items()}
+    listed = store.look().statuses(["eu-1", "us-1", "gap", "early", "well"])
+    return {name: status.status for name, status in listed.items()}
 
 
 # -- selection -----------------------------------------------------------------------------------------------
 
 
 def test_parked_groups_are_found_by_name_and_error(store: StoredLedger) -> None:
-    look = store.look()
-    assert sorted(each.group for each in look.parked()) == ["early", "eu-1", "gap", "us-1"]
-    assert sorted(each.group for each in look.parked(error="ValueError*")) == ["eu-1", "us-1"]
-    assert [each.group for each in look.parked(error="ValueError*", group="eu-*")] == ["eu-1"]
-    assert sorted(each.group for each in look.parked(group=["eu-*", "g*"])) == ["eu-1", "gap"]
-    assert [each.group for each in look.parked(error="*the wait has expired")] == ["gap"]
+    inspector = store.look()
+    assert sorted(parked.group for parked in inspector.parked()) == ["early", "eu-1", "gap", "us-1"]
+    assert sorted(parked.group for parked in inspector.parked(error="ValueError*")) == ["eu-1", "us-1"]
+    assert [parked.group for parked in inspector.parked(error="ValueError*", group="eu-*")] == ["eu-1"]
+    assert sorted(parked.group for parked in inspector.parked(group=["eu-*", "g*"])) == ["eu-1", "gap"]
+    assert [parked.group for parked in inspector.parked(error="*the wait has expired")] == ["gap"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_all_selects_the_groups_to_which_an_action_applies(
     store: StoredLedger, action: DecisionAction, chosen: list[str]
 ) -> None:
     drafted = store.look().prepare(action, all=True, by="ann")
-    assert sorted(each.group for each in drafted.decisions) == chosen
+    assert sorted(decision.group for decision in drafted.decisions) == chosen
     assert drafted.void == {}
 
 
@@ -109,15 +109,15 @@ def test_resume_applies_to_several_groups(store: StoredLedger) -> None:
 
 
 def test_skip_drop_replace_and_give_up_apply_to_named_groups(store: StoredLedger) -> None:
-    look = store.look()
+    inspector = store.look()
     reports = [
-        PipelineResults(look).skip("early", "gap", by="ann"),
-        PipelineResults(look).drop("eu-1", by="ann"),
-        PipelineResults(look).replace("us-1", content={"amount": 4}, by="ann", why="a typing error"),
-        PipelineResults(look).give_up("well", by="ann"),
+        PipelineResults(inspector).skip("early", "gap", by="ann"),
+        PipelineResults(inspector).drop("eu-1", by="ann"),
+        PipelineResults(inspector).replace("us-1", content={"amount": 4}, by="ann", why="a typing error"),
+        PipelineResults(inspector).give_up("well", by="ann"),
     ]
     store.settle(waiting())
-    assert all(not (report := look.updated(each)).void and not report.pending for each in reports)
+    assert all(not (report := inspector.updated(recorded)).void and not report.pending for recorded in reports)
     assert statuses(store) == {"eu-1": "open", "us-1": "failed", "gap": "open", "early": "open", "well": "given up"}
     assert store.look().group("us-1").reached == 1, "its second amount is below zero too"
 
@@ -132,11 +132,14 @@ def test_groups_that_cannot_be_decided_are_void_and_others_pending(store: Stored
 
 
 def test_a_decision_about_a_changed_group_is_void_and_others_apply(store: StoredLedger) -> None:
-    look = store.look()
-    first, second = PipelineResults(look).resume("eu-1", by="ann"), PipelineResults(look).resume(all=True, by="bob")
+    inspector = store.look()
+    first, second = (
+        PipelineResults(inspector).resume("eu-1", by="ann"),
+        PipelineResults(inspector).resume(all=True, by="bob"),
+    )
     store.settle(waiting(mended))
-    assert look.updated(first).done == ["eu-1"]
-    report = look.updated(second)
+    assert inspector.updated(first).done == ["eu-1"]
+    report = inspector.updated(second)
     assert (sorted(report.done), list(report.void)) == (["gap", "us-1"], ["eu-1"])
     assert report.void["eu-1"] == "the group has changed in the meantime: the group is not parked"
     assert store.look().updated(second) == report, "a later view knows it too"
@@ -174,28 +177,28 @@ def test_a_second_decision_about_replaced_content_is_void(store: StoredLedger) -
     second = results.drop("us-1", by="ann")
     third = results.replace("us-1", content={"amount": 3}, by="cleo")
     store.settle(waiting(post))
-    look = store.look()
-    assert look.updated(first).done == ["us-1"]
+    inspector = store.look()
+    assert inspector.updated(first).done == ["us-1"]
     for late in (second, third):
-        assert look.updated(late).void == {
+        assert inspector.updated(late).void == {
             "us-1": "the group has changed in the meantime: the content of the message was replaced"
         }
-    (head, _) = look.held("us-1")
+    (head, _) = inspector.held("us-1")
     assert head.content == row("us-1", 1, -8)
-    again = PipelineResults(look).replace("us-1", content={"amount": 3}, by="cleo", if_digest=head.digest)
-    assert report_of(store, again, post).done == ["us-1"]
-    assert PipelineResults(look).drop("us-1", by="ann", if_digest="0" * 64).pending == {}
+    replaced = PipelineResults(inspector).replace("us-1", content={"amount": 3}, by="cleo", if_digest=head.digest)
+    assert report_of(store, replaced, post).done == ["us-1"]
+    assert PipelineResults(inspector).drop("us-1", by="ann", if_digest="0" * 64).pending == {}
 
 
 def test_give_up_of_a_group_that_changed_while_being_read_is_void(store: StoredLedger) -> None:
     """Groups are read first, and then what they hold."""
-    look = store.look()
+    inspector = store.look()
 
     def went_on(names: Any) -> dict[str, Any]:
         return {}
 
-    look.heads = went_on  # type: ignore[method-assign]
-    report = PipelineResults(look).give_up("gap", "early", by="ann")
+    inspector.heads = went_on  # type: ignore[method-assign]
+    report = PipelineResults(inspector).give_up("gap", "early", by="ann")
     assert (report.pending, sorted(report.void)) == ({}, ["early", "gap"])
     assert "changed while it was read; decide again" in report.void["gap"]
 
@@ -221,20 +224,20 @@ def test_a_pending_decision_is_void_if_the_group_changes_first(store: StoredLedg
 
 def test_dry_run_reports_the_outcome_and_changes_nothing(store: StoredLedger) -> None:
     drafted, before = store.look().prepare(DecisionAction.RESUME, "eu-1", "nobody", by="ann"), store.content()
-    results = {each.group: each for each in store.dry_run(waiting(mended), drafted)}
+    results = {result.group: result for result in store.dry_run(waiting(mended), drafted)}
     assert store.content() == before
     assert results["nobody"].outcome == "void"
-    found = results["eu-1"]
-    assert (found.outcome, found.void, found.outputs, found.rejected) == ("open", None, [-1, 5], {})
-    assert "Group eu-1 would be open: its state would change from" in str(found)
-    assert "2 outputs emitted\n    output -1\n    output 5" in str(found)
+    effect = results["eu-1"]
+    assert (effect.outcome, effect.void, effect.outputs, effect.rejected) == ("open", None, [-1, 5], {})
+    assert "Group eu-1 would be open: its state would change from" in str(effect)
+    assert "2 outputs emitted\n    output -1\n    output 5" in str(effect)
     assert "has no group 'nobody'" in str(results["nobody"])
 
-    (again,) = store.dry_run(waiting(post), store.look().prepare(DecisionAction.RESUME, "eu-1", by="ann"))
-    assert (again.outcome, again.outputs) == ("failed", [])
-    assert str(again).startswith("Group eu-1 would be parked (failed): its state would not change: ")
-    assert "ValueError: amount -1 is below zero" in str(again)
-    assert json.loads(json.dumps(again.to_dict()))["outcome"] == "failed"
+    (retried,) = store.dry_run(waiting(post), store.look().prepare(DecisionAction.RESUME, "eu-1", by="ann"))
+    assert (retried.outcome, retried.outputs) == ("failed", [])
+    assert str(retried).startswith("Group eu-1 would be parked (failed): its state would not change: ")
+    assert "ValueError: amount -1 is below zero" in str(retried)
+    assert json.loads(json.dumps(retried.to_dict()))["outcome"] == "failed"
 
 
 def test_dry_run_of_replace_shows_outputs_failures_and_void_reasons(store: StoredLedger) -> None:
@@ -250,9 +253,9 @@ def test_dry_run_of_replace_shows_outputs_failures_and_void_reasons(store: Store
 
 
 def test_dry_run_applies_pending_decisions_first(store: StoredLedger) -> None:
-    look = store.look()
-    PipelineResults(look).replace("eu-1", content={"amount": 7}, by="ann")
-    (result,) = store.dry_run(waiting(), look.prepare(DecisionAction.RESUME, "eu-1", by="bob"))
+    inspector = store.look()
+    PipelineResults(inspector).replace("eu-1", content={"amount": 7}, by="ann")
+    (result,) = store.dry_run(waiting(), inspector.prepare(DecisionAction.RESUME, "eu-1", by="bob"))
     assert result.outputs == [7, 5]
     assert result.void == "the group has changed in the meantime: the group is not parked"
 
@@ -271,7 +274,7 @@ def test_dry_run_summary_keeps_a_sample_of_each_outcome() -> None:
     summary = DryRunSummary(2)
     summary.add(DryRun(f"g{n}", "void" if n % 3 else None, None, None if n % 3 else _status(n)) for n in range(9))
     assert summary.outcomes == {"open": 3, "void": 6}
-    assert [each.group for each in summary.sample] == ["g0", "g1", "g2", "g3"]
+    assert [group.group for group in summary.sample] == ["g0", "g1", "g2", "g3"]
 
 
 def _status(number: int) -> GroupStatus:
@@ -328,26 +331,26 @@ def _content(action: DecisionAction) -> dict[str, Any] | None:
 
 def _check_same(store: StoredLedger, action: DecisionAction, pipeline: Pipeline) -> None:
     """A dry run of an action about all groups tells what taking it then does."""
-    look = store.look()
-    drafted = look.prepare(action, "a", "b", "c", by="bob", content=_content(action))
+    inspector = store.look()
+    drafted = inspector.prepare(action, "a", "b", "c", by="bob", content=_content(action))
     unchanged = store.content()
-    told = {each.group: each for each in store.dry_run(pipeline, drafted)}
+    predicted = {effect.group: effect for effect in store.dry_run(pipeline, drafted)}
     assert store.content() == unchanged
     outputs, rejected = store.outputs(), Counter(store.rejected())
-    report = look.record(drafted)
+    report = inspector.record(drafted)
     store.settle(pipeline)
-    report = look.updated(report)
+    report = inspector.updated(report)
     assert not report.pending
-    assert {name: each.void for name, each in told.items() if each.void} == report.void
-    assert sorted(report.done) == sorted(name for name, each in told.items() if not each.void)
+    assert {name: effect.void for name, effect in predicted.items() if effect.void} == report.void
+    assert sorted(report.done) == sorted(name for name, effect in predicted.items() if not effect.void)
     after = store.look().statuses(["a", "b", "c"])
-    decided = {each.group for each in drafted.decisions}
+    decided = {decision.group for decision in drafted.decisions}
     for name in decided & after.keys():
-        assert _place(told[name].after) == _place(after[name])
-        made = [output for group, output in store.outputs() if group == name]
-        assert told[name].outputs == made[sum(group == name for group, _ in outputs) :]
+        assert _place(predicted[name].after) == _place(after[name])
+        own_outputs = [output for group, output in store.outputs() if group == name]
+        assert predicted[name].outputs == own_outputs[sum(group == name for group, _ in outputs) :]
         new = Counter(store.rejected()) - rejected
-        assert told[name].rejected == {reason: count for (group, reason), count in new.items() if group == name}
+        assert predicted[name].rejected == {reason: count for (group, reason), count in new.items() if group == name}
 
 
 def _place(status: GroupStatus | None) -> tuple[Any, ...]:
@@ -365,16 +368,16 @@ def test_resume_of_thousands_of_groups_takes_one_step(
 ) -> None:
     with stored(kind, tmp_path, lambda: request.getfixturevalue("postgres_url")) as store:
         store.receive(ledger(), [row(f"g-{n:05d}", 1, -2 if n < 100 else -1) for n in range(count)])
-        look = store.look()
+        inspector = store.look()
         outcomes = DryRunSummary(1)
-        outcomes.add(store.dry_run(ledger(mended), look.prepare(DecisionAction.RESUME, all=True, by="ann")))
+        outcomes.add(store.dry_run(ledger(mended), inspector.prepare(DecisionAction.RESUME, all=True, by="ann")))
         assert outcomes.outcomes == {"open": count - 100, "failed": 100}
-        report = PipelineResults(look).resume(group="g-*", error="ValueError*", by="ann")
+        report = PipelineResults(inspector).resume(group="g-*", error="ValueError*", by="ann")
         assert len(report.pending) == count
         if isinstance(store, OnSpark):
             assert len(store.bench.store.files.names("decisions/new")) == 1
         store.settle(ledger(mended))
-        report = look.updated(report)
+        report = inspector.updated(report)
         assert (len(report.done), report.void, report.pending) == (count, {}, {})
         assert sum(1 for _ in store.look().parked(error="KeyError*")) == 100
         assert sum(1 for _ in store.look().parked()) == 100
@@ -393,20 +396,20 @@ def test_concurrent_bulk_decisions_beside_a_running_worker_apply_once(
     with stored(kind, tmp_path, lambda: request.getfixturevalue("postgres_url")) as store:
         assert isinstance(store, InDatabase)
         store.receive(ledger(), [row(f"g-{n}", 1, -1) for n in range(count)])
-        look = store.look()
+        inspector = store.look()
         with Worker(ledger(mended), store.queue) as worker:
-            reports = [PipelineResults(look).resume(all=True, by=name) for name in ("ann", "bob", "cleo")]
+            reports = [PipelineResults(inspector).resume(all=True, by=name) for name in ("ann", "bob", "cleo")]
             while any(report.pending for report in reports):
                 worker.check()
-                reports = [look.updated(report) for report in reports]
+                reports = [inspector.updated(report) for report in reports]
         done = [group for report in reports for group in report.done]
         assert len(done) == len(set(done)) == count, "each group was resumed once, and else it was void"
-        voids = [why for report in reports for why in report.void.values()]
+        voids = [reason for report in reports for reason in report.void.values()]
         overtaken = (
             "the group has changed in the meantime: the group is not parked",
             "holds no messages",
         )
-        assert all(why.endswith(overtaken) for why in voids)
+        assert all(reason.endswith(overtaken) for reason in voids)
         assert not list(store.look().parked())
 
 
@@ -415,10 +418,10 @@ def test_concurrent_bulk_decisions_beside_a_running_worker_apply_once(
 
 @pytest.fixture
 def on_spark(tmp_path: Path) -> Iterator[OnSpark]:
-    with stored("spark", tmp_path, str) as made:
-        assert isinstance(made, OnSpark)
-        made.receive(ledger(), [row(name, 1, -1) for name in "abcde"])
-        yield made
+    with stored("spark", tmp_path, str) as opened:
+        assert isinstance(opened, OnSpark)
+        opened.receive(ledger(), [row(name, 1, -1) for name in "abcde"])
+        yield opened
 
 
 def new_files(store: OnSpark) -> list[Path]:
@@ -441,43 +444,43 @@ def test_a_bulk_decision_file_is_refused_as_a_single_decision(on_spark: OnSpark)
 def test_a_damaged_bulk_decision_file_is_skipped(on_spark: OnSpark) -> None:
     PipelineResults(on_spark.look()).resume(all=True, by="ann")
     (path,) = new_files(on_spark)
-    whole = path.read_text()
-    document = json.loads(whole)
+    text = path.read_text()
+    document = json.loads(text)
     for broken in (
-        whole[: len(whole) // 2],
+        text[: len(text) // 2],
         json.dumps(document | {"decisions": []}),
         json.dumps(document | {"decisions": [{"action": "explode"}]}),
         json.dumps(document | {"id": "another"}),
     ):
         path.write_text(broken)
-        assert [each.path for each in on_spark.bench.store.decisions.strays()] == [f"decisions/new/{path.name}"]
+        assert [stray.path for stray in on_spark.bench.store.decisions.strays()] == [f"decisions/new/{path.name}"]
         assert on_spark.bench.store.pending_decisions(None) == {}
-    path.write_text(whole)
+    path.write_text(text)
     assert len(on_spark.bench.store.pending_decisions(None)) == 5
 
 
 def test_a_step_applies_whole_decision_files_up_to_a_limit(on_spark: OnSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DECISIONS_AT_ONCE", 2)
-    look = on_spark.look()
-    report = PipelineResults(look).resume(all=True, by="ann")
+    inspector = on_spark.look()
+    report = PipelineResults(inspector).resume(all=True, by="ann")
     assert len(new_files(on_spark)) == 3
     done = []
     for _ in range(3):
         on_spark.receive(ledger(mended), [])
-        done.append(len(look.updated(report).done))
+        done.append(len(inspector.updated(report).done))
     assert done == [2, 4, 5]
     assert new_files(on_spark) == []
-    assert SparkInspector(on_spark.at).updated(report) == look.updated(report)
+    assert SparkInspector(on_spark.at).updated(report) == inspector.updated(report)
 
 
 def test_a_crash_before_archiving_does_not_apply_a_bulk_decision_twice(on_spark: OnSpark) -> None:
-    look = on_spark.look()
-    report = PipelineResults(look).resume(all=True, by="ann")
+    inspector = on_spark.look()
+    report = PipelineResults(inspector).resume(all=True, by="ann")
     on_spark.bench.pipeline = ledger(mended)
     manifest, _ = on_spark.bench.prepare([])
     on_spark.bench.store.commit(manifest)  # and dies here
     assert len(new_files(on_spark)) == 1
-    assert len(look.updated(report).done) == 5
+    assert len(inspector.updated(report).done) == 5
     on_spark.bench.step([])
     assert on_spark.bench.store.manifest(3).decisions == []
     assert new_files(on_spark) == []
@@ -485,16 +488,16 @@ def test_a_crash_before_archiving_does_not_apply_a_bulk_decision_twice(on_spark:
 
 def test_a_step_plan_contains_long_content_as_digests(on_spark: OnSpark) -> None:
     """It is sent to every task."""
-    look = on_spark.look()
-    (drop,) = look.prepare(DecisionAction.DROP, "a", by="ann").decisions
-    look.decide(replace(drop, old={**(drop.old or {}), "note": "long " * 100}))
-    PipelineResults(look).drop("b", by="ann")
-    PipelineResults(look).replace("c", content={"amount": 3}, by="ann")
+    inspector = on_spark.look()
+    (drop,) = inspector.prepare(DecisionAction.DROP, "a", by="ann").decisions
+    inspector.decide(replace(drop, old={**(drop.old or {}), "note": "long " * 100}))
+    PipelineResults(inspector).drop("b", by="ann")
+    PipelineResults(inspector).replace("c", content={"amount": 3}, by="ann")
     every = on_spark.bench.store.pending_decisions(None).values()
-    assert all(each.old for each in every)
+    assert all(decision.old for decision in every)
     plan = Stepper(ledger(), on_spark.at, without_spark=True).plan(None, None, final=False)
-    old = {each.group: each.old for each in plan.decisions.values()}
-    assert {name: each and each["amount"] for name, each in old.items()} == {"a": -1, "b": -1, "c": -1}
+    old = {decision.group: decision.old for decision in plan.decisions.values()}
+    assert {name: message and message["amount"] for name, message in old.items()} == {"a": -1, "b": -1, "c": -1}
     assert old["a"] is not None
     assert re.fullmatch("sha256:[0-9a-f]{64}", old["a"]["note"])
     assert shortened(old["a"]) == old["a"]

@@ -30,10 +30,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     (tmp_path / "ledger.py").write_text(DEFINITION)
-    with stored(request.param, tmp_path, lambda: request.getfixturevalue("postgres_url")) as made:
+    with stored(request.param, tmp_path, lambda: request.getfixturevalue("postgres_url")) as opened:
         amounts = {"eu-1": -1, "eu-2": -2, "eu-3": -1, "us-1": -1}
-        made.receive(ledger(), [*(row(name, 1, amount) for name, amount in amounts.items()), row("eu-early", 2)])
-        yield made
+        opened.receive(ledger(), [*(row(name, 1, amount) for name, amount in amounts.items()), row("eu-early", 2)])
+        yield opened
 
 
 def run(*arguments: object, code: int = 0) -> str:
@@ -51,7 +51,7 @@ NOW = ("--pipeline", "ledger.py:fixed")
 
 def test_parked_list_command_selects_groups_by_patterns(store: StoredLedger) -> None:
     def listed(*options: str) -> list[str]:
-        return sorted(each["group"] for each in document("list", store.at, *options))
+        return sorted(group["group"] for group in document("list", store.at, *options))
 
     assert listed("--error", "*-1 is below*") == ["eu-1", "eu-3", "us-1"]
     assert listed("--group", "us-*", "--group", "*early") == ["eu-early", "us-1"]
@@ -59,17 +59,17 @@ def test_parked_list_command_selects_groups_by_patterns(store: StoredLedger) -> 
 
 
 def test_parked_resume_command_reports_groups_that_failed_again(store: StoredLedger) -> None:
-    said = run("resume", store.at, "--group", "eu-*", "--error", "ValueError*", *NOW)
-    assert f"resume: 3 groups in {store.at}." in said
-    assert "resume: 3 done, 0 void, 0 not applied yet.\n  eu-2: parked, KeyError: 'eu-2 again'" in said
-    assert sorted(each.group for each in store.look().parked(error="*")) == ["eu-2", "us-1"]
+    printed = run("resume", store.at, "--group", "eu-*", "--error", "ValueError*", *NOW)
+    assert f"resume: 3 groups in {store.at}." in printed
+    assert "resume: 3 done, 0 void, 0 not applied yet.\n  eu-2: parked, KeyError: 'eu-2 again'" in printed
+    assert sorted(parked.group for parked in store.look().parked(error="*")) == ["eu-2", "us-1"]
 
 
 def test_parked_commands_print_the_whole_report_as_json(store: StoredLedger) -> None:
-    found = document("skip", store.at, "eu-1", "eu-early", "nobody", *NOW, code=1)
-    assert (found["action"], found["done"], found["pending"]) == ("skip", ["eu-early"], {})
-    assert sorted(found["void"]) == ["eu-1", "nobody"]
-    assert "has no gap" in found["void"]["eu-1"]
+    report = document("skip", store.at, "eu-1", "eu-early", "nobody", *NOW, code=1)
+    assert (report["action"], report["done"], report["pending"]) == ("skip", ["eu-early"], {})
+    assert sorted(report["void"]) == ["eu-1", "nobody"]
+    assert "has no gap" in report["void"]["eu-1"]
     assert document("resume", store.at, "--all", "--group", "none*") == {
         "action": "resume",
         "done": [],
@@ -80,11 +80,11 @@ def test_parked_commands_print_the_whole_report_as_json(store: StoredLedger) -> 
 
 
 def test_parked_commands_without_a_pipeline_leave_decisions_pending(store: StoredLedger) -> None:
-    found = document("drop", store.at, "--all", "--by", "ann", "--wait-s", "0")
-    assert sorted(found["pending"]) == ["eu-1", "eu-2", "eu-3", "us-1"]
+    report = document("drop", store.at, "--all", "--by", "ann", "--wait-s", "0")
+    assert sorted(report["pending"]) == ["eu-1", "eu-2", "eu-3", "us-1"]
     assert "not applied yet; " in run("resume", store.at, "--all", "--wait-s", "0")
     store.settle(ledger())
-    assert [each.group for each in store.look().parked()] == ["eu-early"]
+    assert [parked.group for parked in store.look().parked()] == ["eu-early"]
 
 
 def test_parked_commands_refuse_a_missing_or_ambiguous_selection(store: StoredLedger) -> None:
@@ -99,19 +99,19 @@ def test_parked_commands_refuse_a_missing_or_ambiguous_selection(store: StoredLe
 
 def test_dry_run_option_shows_a_sample_of_each_outcome(store: StoredLedger) -> None:
     before = store.content()
-    said = run("resume", store.at, "--all", "--dry-run", *NOW, "--sample", "1")
-    assert "resume, dry run: 4 groups: 1 failed, 3 open." in said
-    assert said.count("would be open: its state would change from") == 1
-    assert "Group eu-2 would be parked (failed)" in said
-    assert "KeyError: 'eu-2 again'" in said
-    assert said.endswith("Nothing was written.\n")
-    found = document("give-up", store.at, "eu-1", "nobody", "--dry-run", *NOW, code=1)
-    assert (found["groups"], found["outcomes"]) == (2, {"void": 1, "given up": 1})
-    assert [each["rejected"] for each in found["sample"]] == [{}, {"given up": 1}]
-    found = document("replace", store.at, "us-1", "--content", '{"amount": 9}', "--dry-run", *NOW)
-    assert [each["outputs"] for each in found["sample"]] == [[9]]
-    found = document("resume", store.at, "us-1", "--dry-run", "--pipeline", "ledger.py:ledger")
-    assert found["outcomes"] == {"failed": 1}
+    printed = run("resume", store.at, "--all", "--dry-run", *NOW, "--sample", "1")
+    assert "resume, dry run: 4 groups: 1 failed, 3 open." in printed
+    assert printed.count("would be open: its state would change from") == 1
+    assert "Group eu-2 would be parked (failed)" in printed
+    assert "KeyError: 'eu-2 again'" in printed
+    assert printed.endswith("Nothing was written.\n")
+    report = document("give-up", store.at, "eu-1", "nobody", "--dry-run", *NOW, code=1)
+    assert (report["groups"], report["outcomes"]) == (2, {"void": 1, "given up": 1})
+    assert [group["rejected"] for group in report["sample"]] == [{}, {"given up": 1}]
+    report = document("replace", store.at, "us-1", "--content", '{"amount": 9}', "--dry-run", *NOW)
+    assert [group["outputs"] for group in report["sample"]] == [[9]]
+    report = document("resume", store.at, "us-1", "--dry-run", "--pipeline", "ledger.py:ledger")
+    assert report["outcomes"] == {"failed": 1}
     assert store.content() == before
 
 
@@ -132,10 +132,10 @@ def test_pipeline_results_list_dry_run_and_decide_like_the_commands(store: Store
         stored_ledger: PipelineResults = store.db.pipeline("ledger")
     else:
         stored_ledger = inturn.spark.store(store.at)
-    assert [each.group for each in stored_ledger.parked(group="us-*")] == ["us-1"]
-    (found,) = inturn.dry_run(ledger(), stored_ledger, "replace", "us-1", content={"amount": 4})
-    assert (found.outcome, found.outputs) == ("open", [4])
-    assert {each.outcome for each in inturn.dry_run(ledger(), stored_ledger, "give-up", all=True)} == {"given up"}
+    assert [parked.group for parked in stored_ledger.parked(group="us-*")] == ["us-1"]
+    (effect,) = inturn.dry_run(ledger(), stored_ledger, "replace", "us-1", content={"amount": 4})
+    assert (effect.outcome, effect.outputs) == ("open", [4])
+    assert {effect.outcome for effect in inturn.dry_run(ledger(), stored_ledger, "give-up", all=True)} == {"given up"}
     with pytest.raises(inturn.InturnError, match="expected replace, drop, skip, resume, give-up"):
         inturn.dry_run(ledger(), stored_ledger, "explode", all=True)
     report = stored_ledger.drop(error="ValueError*", group=["eu-*"], by="ann")

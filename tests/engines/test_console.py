@@ -22,8 +22,8 @@ MANY = 10_000
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoredLedger]:
-    with stored(request.param, tmp_path, lambda: request.getfixturevalue("postgres_url")) as made:
-        yield made
+    with stored(request.param, tmp_path, lambda: request.getfixturevalue("postgres_url")) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -34,15 +34,15 @@ def browser(store: StoredLedger, tmp_path: Path) -> Iterator[TestClient]:
 
 
 def title(browser: TestClient) -> str:
-    (found,) = browser.get("/api/stuck").json()["stores"]
-    return str(found["title"])
+    (listed,) = browser.get("/api/stuck").json()["stores"]
+    return str(listed["title"])
 
 
 def decide(browser: TestClient, **fields: str) -> dict[str, str]:
     answer = browser.post("/api/decide", json={"store": title(browser), **fields})
     assert answer.status_code == 200, answer.text
-    found: dict[str, str] = answer.json()
-    return found
+    decision: dict[str, str] = answer.json()
+    return decision
 
 
 def decided(browser: TestClient, fields: dict[str, str]) -> Any:
@@ -68,7 +68,7 @@ def test_console_pages_and_commands_show_the_same(store: StoredLedger, browser: 
     listed = json.loads(command("parked", "list", store.at, "--json"))
     (shown,) = browser.get("/api/stuck").json()["stores"]
     assert shown["groups"] == listed
-    assert {each["group"]: each["status"] for each in listed} == {
+    assert {group["group"]: group["status"] for group in listed} == {
         "gap": "gap",
         "eu-1": "failed",
         "us-1": "failed",
@@ -77,23 +77,25 @@ def test_console_pages_and_commands_show_the_same(store: StoredLedger, browser: 
         "gone": "given up",
     }
     reasons: dict[tuple[str, str], list[int]] = {}
-    for each in listed:
-        key = each["status"], (each["error"] or "").strip().rpartition("\n")[2]
+    for group in listed:
+        key = group["status"], (group["error"] or "").strip().rpartition("\n")[2]
         counts = reasons.setdefault(key, [0, 0])
         counts[0] += 1
-        counts[1] += each["held"]
-    assert {(each["status"], each["error"]): [each["groups"], each["held"]] for each in shown["reasons"]} == reasons
+        counts[1] += group["held"]
+    assert {
+        (reason["status"], reason["error"]): [reason["groups"], reason["held"]] for reason in shown["reasons"]
+    } == reasons
 
     chosen = json.loads(command("parked", "list", store.at, "--json", "--group", "eu-*", "--error", "ValueError*"))
-    asked = {"group": "eu-*", "error": "ValueError*"}
-    assert browser.get("/api/stuck", params=asked).json()["stores"][0]["groups"] == chosen
+    query = {"group": "eu-*", "error": "ValueError*"}
+    assert browser.get("/api/stuck", params=query).json()["stores"][0]["groups"] == chosen
 
     for name in ("gap", "eu-1", "<b>", "early", "well", "gone"):
-        told = command("explain", store.at, name).split("\n")[0]
+        explanation = command("explain", store.at, name).split("\n")[0]
         page = browser.get("/api/group", params={"store": shown["title"], "group": name}).json()
         assert (
             page["said"].partition(" since ")[0]
-            == told.partition(" since ")[0].removesuffix(page["group"]["error"] or "").strip()
+            == explanation.partition(" since ")[0].removesuffix(page["group"]["error"] or "").strip()
         ), "but for how long ago it was"
 
 
@@ -105,7 +107,7 @@ def test_console_decides_about_ten_thousand_groups(
     store.receive(waiting(), [row(f"g-{number}", 1, -1) for number in range(MANY)])
     store.receive(waiting(), [row("alone", 1, -2)])
     (shown,) = browser.get("/api/stuck").json()["stores"]
-    assert [(each["groups"], each["error"]) for each in shown["reasons"]] == [
+    assert [(reason["groups"], reason["error"]) for reason in shown["reasons"]] == [
         (MANY, "ValueError: amount -1 is below zero"),
         (1, "ValueError: amount -2 is below zero"),
     ]
@@ -115,8 +117,8 @@ def test_console_decides_about_ten_thousand_groups(
 
     report = decide(browser, **selected, why="nobody owes us less than nothing")
     assert report["count"] == str(MANY)
-    found = decided(browser, report)
-    assert (found["pending"], found["done"], found["void"]) == (MANY, 0, {})
+    progress = decided(browser, report)
+    assert (progress["pending"], progress["done"], progress["void"]) == (MANY, 0, {})
 
     seen: list[int] = []
 
@@ -131,41 +133,41 @@ def test_console_decides_about_ten_thousand_groups(
             spark_advance(waiting(), store=store.at, now=store.now)  # type: ignore[attr-defined]
             look()
     assert 0 < seen[0] < seen[1] < MANY, "progress is shown as they are taken"
-    found = decided(browser, report)
-    assert (found["pending"], found["done"], found["void"], found["void_groups"]) == (0, MANY, {}, [])
+    progress = decided(browser, report)
+    assert (progress["pending"], progress["done"], progress["void"], progress["void_groups"]) == (0, MANY, {}, [])
     (shown,) = browser.get("/api/stuck").json()["stores"]
-    assert [each["group"] for each in shown["groups"]] == ["alone"]
+    assert [group["group"] for group in shown["groups"]] == ["alone"]
 
 
 def test_console_reports_overlapping_bulk_decisions_per_group(store: StoredLedger, browser: TestClient) -> None:
     store.receive(waiting(), [row(f"{part}-{number}", 1, -1) for part in ("eu", "us") for number in range(20)])
     ann = decide(browser, action="drop", like="eu-*", error="*", by="ann")
     bob = decide(browser, action="drop", error="*", by="bob")
-    one = decide(browser, action="resume", group="us-3", by="carol")
-    assert (ann["count"], bob["count"], one["count"]) == ("20", "40", "1")
+    carol = decide(browser, action="resume", group="us-3", by="carol")
+    assert (ann["count"], bob["count"], carol["count"]) == ("20", "40", "1")
     store.settle(waiting())
-    found = decided(browser, ann)
-    assert (found["done"], found["pending"], found["void"]) == (20, 0, {})
-    found = decided(browser, bob)
-    assert (found["done"], found["pending"], sum(found["void"].values())) == (20, 0, 20)
-    assert sorted(each["group"] for each in found["void_groups"]) == sorted(f"eu-{number}" for number in range(20))
-    assert all(each["why"].startswith("the group has changed in the meantime: ") for each in found["void_groups"])
+    progress = decided(browser, ann)
+    assert (progress["done"], progress["pending"], progress["void"]) == (20, 0, {})
+    progress = decided(browser, bob)
+    assert (progress["done"], progress["pending"], sum(progress["void"].values())) == (20, 0, 20)
+    assert sorted(group["group"] for group in progress["void_groups"]) == sorted(f"eu-{number}" for number in range(20))
+    assert all(group["why"].startswith("the group has changed in the meantime: ") for group in progress["void_groups"])
     page = browser.get("/decided", params=bob).text
     assert "eu-7" in page
     assert "us-7" not in page
-    found = decided(browser, one)
-    assert [each["group"] for each in found["void_groups"]] == ["us-3"]
+    progress = decided(browser, carol)
+    assert [group["group"] for group in progress["void_groups"]] == ["us-3"]
 
 
 def test_void_groups_of_a_batch_take_no_decision_number(store: StoredLedger, browser: TestClient) -> None:
     """A group of which nothing is missing any more takes no number, by which the report finds the decisions."""
     store.receive(waiting(), [row("a", 1, -1), row("b", 2), row("c", 2)])
-    look = store.look()
-    draft = look.prepare(DecisionAction.SKIP, "a", "b", "c", by="ann")
-    assert (list(draft.void), [each.group for each in draft.decisions]) == (["a"], ["b", "c"])
-    pending = look.record(draft).pending
-    assert look.batch(next(iter(pending.values())), 2) == list(pending.values())
-    assert look.groups_of([*pending.values(), "none"]) == {name: group for group, name in pending.items()}
+    inspector = store.look()
+    draft = inspector.prepare(DecisionAction.SKIP, "a", "b", "c", by="ann")
+    assert (list(draft.void), [decision.group for decision in draft.decisions]) == (["a"], ["b", "c"])
+    pending = inspector.record(draft).pending
+    assert inspector.batch(next(iter(pending.values())), 2) == list(pending.values())
+    assert inspector.groups_of([*pending.values(), "none"]) == {name: group for group, name in pending.items()}
 
 
 MENDED = """
@@ -191,22 +193,22 @@ def test_console_dry_run_shows_outcomes_and_writes_nothing(store: StoredLedger, 
     module.write_text(MENDED)
     before = store.content()
     config = ConsoleConfig(actions_log=str(tmp_path / "actions.jsonl"))
-    at = console(store.at, by="ann", pipelines=[f"{module}:ledger"], config=config)
-    with TestClient(at, base_url="http://127.0.0.1:9325") as browser:
+    web_app = console(store.at, by="ann", pipelines=[f"{module}:ledger"], config=config)
+    with TestClient(web_app, base_url="http://127.0.0.1:9325") as browser:
 
         def attempt(**fields: str) -> Any:
             answer = browser.post("/api/try", json={"store": title(browser), "action": "resume", **fields})
             assert answer.status_code == 200, answer.text
             return answer.json()
 
-        found = attempt(error="ValueError*")
-        assert (found["error"], found["groups"], sum(found["outcomes"].values())) == ("", 1_102, 1_000)
-        assert found["outcomes"]["open"] >= 998, "which are the first depends on the store"
-        shown = [each for each in found["trials"] if each["outcome"] == "open"]
-        assert [each["state"] for each in shown] == [{"balance": -1}] * 10
-        found = attempt(group="g-1100")
-        assert found["outcomes"] == {"failed": 1}
-        assert "KeyError: 'again'" in found["trials"][0]["error"]
+        attempted = attempt(error="ValueError*")
+        assert (attempted["error"], attempted["groups"], sum(attempted["outcomes"].values())) == ("", 1_102, 1_000)
+        assert attempted["outcomes"]["open"] >= 998, "which are the first depends on the store"
+        shown = [trial for trial in attempted["trials"] if trial["outcome"] == "open"]
+        assert [trial["state"] for trial in shown] == [{"balance": -1}] * 10
+        attempted = attempt(group="g-1100")
+        assert attempted["outcomes"] == {"failed": 1}
+        assert "KeyError: 'again'" in attempted["trials"][0]["error"]
         (trial,) = attempt(group="g-0003", action="replace", content='{"amount": 7}')["trials"]
         assert (trial["state"], trial["outputs"]) == ({"balance": 7}, [7])
     assert store.content() == before

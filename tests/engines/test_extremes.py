@@ -79,13 +79,13 @@ def test_the_kernel_equals_replay_at_the_ends_of_64_bits(
     order: Order, skips: bool, steps: list[list[dict[str, Any]]], chunk_rows: int, hashes: int | None
 ) -> None:
     wait = {"on_gap": Wait("1 minute", then="skip")} if skips and isinstance(order, Gapless) else {}
-    line = pipeline(order, arrival="arrival", **wait)
+    definition = pipeline(order, arrival="arrival", **wait)
     before: Replay | None = None
     now = DAWN
-    with Bench(line, SCHEMA, hashes=hashes, bounds=Bounds(chunk_rows=chunk_rows)) as bench:
+    with Bench(definition, SCHEMA, hashes=hashes, bounds=Bounds(chunk_rows=chunk_rows)) as bench:
         for rows in steps:
             now += dt.timedelta(minutes=2)
-            before = line.replay(rows, now=now, after=before)
+            before = definition.replay(rows, now=now, after=before)
             assert bench.step(rows, now=now) == before.counts
             assert bench.seen() == expected(before)
 
@@ -103,13 +103,13 @@ def test_the_worker_equals_replay_at_the_ends_of_64_bits(order: Order, came: lis
 
 def test_a_store_that_applied_the_greatest_revision_continues() -> None:
     """One of before the greatest revision was refused."""
-    line = pipeline(Gapless("revision", MOST - 1))
-    with Bench(line, SCHEMA) as bench:
+    definition = pipeline(Gapless("revision", MOST - 1))
+    with Bench(definition, SCHEMA) as bench:
         bench.step([row(MOST - 1)])
         for place in bench.root.glob("data/groups/*.arrow"):  # as if it had applied that too
             table = pa.ipc.open_file(pa.BufferReader(place.read_bytes())).read_all()
-            at = table.column_names.index("reached")
-            table = table.set_column(at, "reached", pa.array([MOST] * len(table), pa.int64()))
+            index = table.column_names.index("reached")
+            table = table.set_column(index, "reached", pa.array([MOST] * len(table), pa.int64()))
             with pa.ipc.new_file(str(place), table.schema) as sink:
                 sink.write_table(table)
         assert bench.step([row(MOST), row(MOST - 1, account="b"), row(MOST - 1)]).rejected == {"invalid": 1}

@@ -136,7 +136,7 @@ VALUES: dict[int, list[Drawn]] = {
         (bytes, st.binary()),
     ],
     13: [(bytes, st.binary().map(bytearray))],
-    14: [(dt.datetime, st.datetimes(timezones=st.just(dt.UTC)).map(lambda each: each.replace(fold=0)))],
+    14: [(dt.datetime, st.datetimes(timezones=st.just(dt.UTC)).map(lambda moment: moment.replace(fold=0)))],
     15: [(dt.datetime, st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1), timezones=zones))],  # noqa: DTZ001 - bounds have none
     16: [(dt.datetime, naive)],
     17: [(Decimal, st.decimals(allow_nan=False, allow_infinity=False))],
@@ -151,11 +151,11 @@ VALUES: dict[int, list[Drawn]] = {
     22: [
         (Any, st.just([shared, shared])),
         (list[list[int]], st.just([shared, shared])),
-        (list[Item], st.builds(lambda one: [one, one], st.builds(Item))),
+        (list[Item], st.builds(lambda item: [item, item], st.builds(Item))),
     ],
     23: [(Any, st.sampled_from([itself, deep]))],
 }
-CASES = [(row, at) for row, drawn in VALUES.items() for at in range(len(drawn))]
+CASES = [(row, index) for row, strategies in VALUES.items() for index in range(len(strategies))]
 
 
 def words_of(row: int) -> str:
@@ -169,33 +169,33 @@ def test_the_guarantees_page_shows_the_table_of_state_forms() -> None:
 
 def pipeline(kind: Any, handler: Callable[[Any, Any], Any] = lambda state, message: (state, [])) -> Pipeline:
     state = make_dataclass("State", [("v", kind, field(default_factory=lambda: None))])
-    made = Pipeline(name="forms", group="g", order=Gapless("r"), state=state, handler=handler)
-    vars(made)["make_first"] = lambda: None
-    return made
+    built = Pipeline(name="forms", group="g", order=Gapless("r"), state=state, handler=handler)
+    vars(built)["make_first"] = lambda: None
+    return built
 
 
-@pytest.mark.parametrize(("row", "at"), CASES, ids=[f"{words_of(row)} {at}" for row, at in CASES])
+@pytest.mark.parametrize(("row", "at"), CASES, ids=[f"{words_of(row)} {index}" for row, index in CASES])
 @settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
 def test_a_state_value_has_one_normal_form_or_is_refused(row: int, at: int, data: st.DataObject) -> None:
     kind, values = VALUES[row][at]
     value = data.draw(values)
     becomes = FORMS[row][2]
-    line = pipeline(kind)
-    state = line.state(value)  # type: ignore[call-arg]
+    definition = pipeline(kind)
+    state = definition.state(value)  # type: ignore[call-arg]
     if becomes == REFUSED:
         with pytest.raises(ValueRefused, match=r"state\.v.* of type "):
-            line.normalize(state)
+            definition.normalize(state)
         return
-    made = line.normalize(state)
-    assert (made is state) == (becomes == KEPT or (becomes == "the member" and isinstance(value, enum.Enum)))
-    assert line.normalize(made) is made, "once is enough"
+    normal = definition.normalize(state)
+    assert (normal is state) == (becomes == KEPT or (becomes == "the member" and isinstance(value, enum.Enum)))
+    assert definition.normalize(normal) is normal, "once is enough"
     # It is what comes back, of the very types, from every store.
-    packed, columns = Packed(line), Columns(line)
-    for again in (packed.decode(packed.encode(made)), columns.unpack(columns.pack([made]))[0]):
-        assert again == made
-        assert repr(again) == repr(made)
-        assert line.normalize(again) is again
+    packed, columns = Packed(definition), Columns(definition)
+    for decoded in (packed.decode(packed.encode(normal)), columns.unpack(columns.pack([normal]))[0]):
+        assert decoded == normal
+        assert repr(decoded) == repr(normal)
+        assert definition.normalize(decoded) is decoded
 
 
 SEEN: dict[str, Callable[[], Any]] = {
@@ -217,19 +217,23 @@ def test_step_boundaries_do_not_change_the_normal_form_of_a_state(case: str, cut
         seen = repr((type(state.get("v")), state.get("v")))
         return {"v": SEEN[case]()}, [seen]
 
-    line = Pipeline(name="forms", group="g", order=Gapless("r"), handler=handler)
+    definition = Pipeline(name="forms", group="g", order=Gapless("r"), handler=handler)
     rows = [{"g": "a", "r": revision} for revision in (1, 2, 3)]
     schema = pa.schema({"g": pa.string(), "r": pa.int64()})
-    whole = line.replay(rows)
-    parts = line.replay(rows[cut:], after=line.replay(rows[:cut]))
-    assert (parts.states, parts.outputs, parts.errors.keys()) == (whole.states, whole.outputs, whole.errors.keys())
-    with Bench(line, schema) as bench:
+    at_once = definition.replay(rows)
+    parts = definition.replay(rows[cut:], after=definition.replay(rows[:cut]))
+    assert (parts.states, parts.outputs, parts.errors.keys()) == (
+        at_once.states,
+        at_once.outputs,
+        at_once.errors.keys(),
+    )
+    with Bench(definition, schema) as bench:
         bench.step(rows[:cut])
         bench.step(rows[cut:])
         seen = bench.seen()
-    assert seen.states == whole.states
-    assert [each[-1] for each in seen.outputs] == [each.output for each in whole.outputs]
-    assert seen.errors == set(whole.errors)
+    assert seen.states == at_once.states
+    assert [output[-1] for output in seen.outputs] == [output.output for output in at_once.outputs]
+    assert seen.errors == set(at_once.errors)
 
 
 @pytest.mark.parametrize("kind", [collections.Counter, complex, type("Thing", (), {}), list[complex]])
@@ -256,7 +260,7 @@ plain = st.recursive(
 @given(st.dictionaries(texts, plain, max_size=3))
 def test_a_body_is_serialized_unchanged_or_refused(body: dict[str, Any]) -> None:
     try:
-        made = draft(body)
+        drafted = draft(body)
     except InputError:
         return
-    assert json.loads(made.body) == body
+    assert json.loads(drafted.body) == body

@@ -51,9 +51,9 @@ class Balance(BaseModel):
 
 
 def pay(state: Balance, message: Order) -> tuple[Balance, list[Any]]:
-    lines = {**state.lines, **{each.sku: each for each in message.lines}}
-    made = Balance(total=state.total + message.amount, at=message.at, data=message.data, lines=lines)
-    return made, [made, message]
+    lines = {**state.lines, **{line.sku: line for line in message.lines}}
+    balance = Balance(total=state.total + message.amount, at=message.at, data=message.data, lines=lines)
+    return balance, [balance, message]
 
 
 LEDGER = Pipeline(name="ledger", group="account", order=Monotone("revision"), message=Order, state=Balance, handler=pay)
@@ -74,14 +74,14 @@ def test_replay_worker_and_batch_agree_on_pydantic_models(spark: "SparkSession")
         for n in range(1, 15)
         for account in "ab"
     ]
-    found = same(
+    result = same(
         LEDGER,
         disorder(history, seed=3),
         engines=("replay", "worker", "batch"),
         spark=spark,
     )
-    assert found.states["a"]["lines"]["s13"]["price"] == "1.5"
-    assert found.rejected["a"]["invalid"] >= 2
+    assert result.states["a"]["lines"]["s13"]["price"] == "1.5"
+    assert result.rejected["a"]["invalid"] >= 2
 
 
 def test_a_model_is_stored_in_columns_of_its_fields() -> None:
@@ -101,9 +101,9 @@ def test_a_model_is_stored_in_columns_of_its_fields() -> None:
             total=5, at=dt.datetime(2024, 1, 1, tzinfo=dt.UTC), data=b"\xff", lines={"s": Line(SKU="s", raw=b"\xfe")}
         )
     )
-    (again,) = codec.unpack(codec.pack([state]))
-    assert again == state
-    assert LEDGER.normalize(again) is again
+    (decoded,) = codec.unpack(codec.pack([state]))
+    assert decoded == state
+    assert LEDGER.normalize(decoded) is decoded
 
 
 def test_a_nested_model_field_with_a_changed_type_is_refused() -> None:

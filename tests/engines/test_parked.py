@@ -42,8 +42,8 @@ def row(revision: int, amount: int = 1, account: str = "a") -> Row:
     return {"account": account, "revision": revision, "amount": amount}
 
 
-def bench_at(path: Path | None, line: Pipeline, **more: Any) -> Bench:
-    bench = Bench(line, SCHEMA, root=path, **more)
+def bench_at(path: Path | None, ledger: Pipeline, **more: Any) -> Bench:
+    bench = Bench(ledger, SCHEMA, root=path, **more)
     bench.hash_of = group_hash  # type: ignore[method-assign]  # the true one: commands compute it too
     return bench
 
@@ -71,36 +71,39 @@ HISTORY = st.lists(
 @pytest.mark.slow
 def test_decisions_on_spark_equal_the_pure_timeline(order: Order, history: Any, levels: int, stale: bool) -> None:
     gaps = {"on_gap": Wait("10 minutes")} if isinstance(order, Gapless) else {}
-    line = pipeline(order, **gaps)
-    now, whole, late = DAWN, Replay(), list[Decision]()
-    with bench_at(None, line, bounds=Bounds(levels=levels)) as bench:
-        for messages, wanted, minutes in history:
+    ledger = pipeline(order, **gaps)
+    now, replayed, late = DAWN, Replay(), list[Decision]()
+    with bench_at(None, ledger, bounds=Bounds(levels=levels)) as bench:
+        for messages, actions, minutes in history:
             decisions = late
             late = []
-            for action, group, later in wanted:
+            for action, group, later in actions:
                 decision = made(bench, action, group)
                 (late if later and stale else decisions).extend([decision] if decision else [])
-            for each in decisions:
-                bench.store.decisions.append(each)
+            for decision in decisions:
+                bench.store.decisions.append(decision)
             now += dt.timedelta(minutes=minutes)
-            whole = line.replay(messages, now=now, after=whole, decisions=decisions)
+            replayed = ledger.replay(messages, now=now, after=replayed, decisions=decisions)
             bench.step(messages, now=now)
-            assert bench.seen() == expected(whole)
+            assert bench.seen() == expected(replayed)
             last = bench.store.latest()
             assert last is not None
-            assert {each.name.partition("-")[2]: each.void for each in last.decisions} == whole.verdicts
-            assert last.parked == sum(line.parked in ("gap", "failed") for line in whole.timelines.values())
-            assert last.held == len(whole.held)
-            for counted, told in ((whole.timelines, last.oldest_us), (unparked(whole.timelines), last.waiting_us)):
-                times = [e.since_us for each in counted.values() for e in each.held.values()]
-                assert told == min((each for each in times if each is not None), default=None)
+            assert {decision.name.partition("-")[2]: decision.void for decision in last.decisions} == replayed.verdicts
+            assert last.parked == sum(timeline.parked in ("gap", "failed") for timeline in replayed.timelines.values())
+            assert last.held == len(replayed.held)
+            for counted, reported_us in (
+                (replayed.timelines, last.oldest_us),
+                (unparked(replayed.timelines), last.waiting_us),
+            ):
+                times = [e.since_us for timeline in counted.values() for e in timeline.held.values()]
+                assert reported_us == min((time_us for time_us in times if time_us is not None), default=None)
         assert bench.store.pending_decisions(bench.store.latest()) == {}
-        kept = [name for name in bench.store.files.names("decisions") if "/taken/" in name]
-        assert len(kept) == len(bench.store.files.names("decisions"))
+        taken = [name for name in bench.store.files.names("decisions") if "/taken/" in name]
+        assert len(taken) == len(bench.store.files.names("decisions"))
 
 
 def unparked(timelines: dict[str, Any]) -> dict[str, Any]:
-    return {group: each for group, each in timelines.items() if not each.parked}
+    return {group: timeline for group, timeline in timelines.items() if not timeline.parked}
 
 
 def made(bench: Bench, action: DecisionAction, group: str) -> Decision | None:
@@ -117,12 +120,12 @@ def made(bench: Bench, action: DecisionAction, group: str) -> Decision | None:
 
 def test_explain_describes_a_waiting_group(bench: Bench) -> None:
     bench.step([row(1), row(4), row(5), row(1, account="other")], now=dt.datetime.now(dt.UTC))
-    said = SparkInspector(bench.root).explain("a")
-    assert "Group a waits for revisions 2 to 3 since" in said
-    assert "it has reached revision 1" in said
-    assert "then the group is parked" in said
-    assert "It holds 2 messages: revision 4, revision 5." in said
-    assert 'state after step 1: {"balance": 1}' in said
+    explanation = SparkInspector(bench.root).explain("a")
+    assert "Group a waits for revisions 2 to 3 since" in explanation
+    assert "it has reached revision 1" in explanation
+    assert "then the group is parked" in explanation
+    assert "It holds 2 messages: revision 4, revision 5." in explanation
+    assert 'state after step 1: {"balance": 1}' in explanation
     assert SparkInspector(bench.root).explain("other").startswith("Group other is open: nothing is held")
     with pytest.raises(InputError, match="has no group 'nobody'"):
         SparkInspector(bench.root).explain("nobody")
@@ -133,17 +136,17 @@ def test_explain_describes_a_parked_group(bench: Bench) -> None:
     bench.step([row(1, -5, "bad")], now=DAWN + dt.timedelta(minutes=11))
     inspector = SparkInspector(bench.root)
     assert "Group a is parked: it waited for revision 2 since" in inspector.explain("a")
-    said = inspector.explain("bad")
-    assert ": the handler raised on revision 1" in said
-    assert "ValueError: amount -5 is below zero" in said
-    assert sorted((each.group, each.status) for each in inspector.parked()) == [("a", "gap"), ("bad", "failed")]
+    explanation = inspector.explain("bad")
+    assert ": the handler raised on revision 1" in explanation
+    assert "ValueError: amount -5 is below zero" in explanation
+    assert sorted((status.group, status.status) for status in inspector.parked()) == [("a", "gap"), ("bad", "failed")]
 
 
 def test_a_group_that_continues_is_no_longer_listed_as_parked(bench: Bench) -> None:
     bench.step([row(2), row(1, -1, "bad")])
-    assert {each.group for each in SparkInspector(bench.root).parked()} == {"a", "bad"}
+    assert {status.group for status in SparkInspector(bench.root).parked()} == {"a", "bad"}
     bench.step([row(1)])
-    assert {each.group for each in SparkInspector(bench.root).parked()} == {"bad"}
+    assert {status.group for status in SparkInspector(bench.root).parked()} == {"bad"}
 
 
 # -- the commands ----------------------------------------------------------------------------------------------
@@ -163,7 +166,7 @@ ledger = Pipeline(
 
 
 def command(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     return done.exit_code, " ".join(done.output.split())
 
 
@@ -181,31 +184,31 @@ def definition(tmp_path: Path) -> str:
 
 
 def test_parked_list_show_and_explain_commands(parked: Path) -> None:
-    code, said = command("parked", "list", parked, "--json")
-    assert (code, [(each["group"], each["status"], each["held"]) for each in json.loads(said)]) == (
+    code, printed = command("parked", "list", parked, "--json")
+    assert (code, [(group["group"], group["status"], group["held"]) for group in json.loads(printed)]) == (
         0,
         [("a", "failed", 2), ("early", "waiting", 1)],
     )
-    code, said = command("parked", "list", parked)
-    assert "ValueError: amount -5" in said
-    code, said = command("parked", "show", parked, "a", "--json")
-    assert [each["content"]["revision"] for each in json.loads(said)["messages"]] == [2, 3]
+    code, printed = command("parked", "list", parked)
+    assert "ValueError: amount -5" in printed
+    code, printed = command("parked", "show", parked, "a", "--json")
+    assert [message["content"]["revision"] for message in json.loads(printed)["messages"]] == [2, 3]
     assert command("explain", parked, "a")[1].startswith("Group a is parked since ")
-    code, said = command("explain", parked, "nobody")
-    assert (code, "has no group 'nobody'" in said) == (1, True)
+    code, printed = command("explain", parked, "nobody")
+    assert (code, "has no group 'nobody'" in printed) == (1, True)
 
 
 def test_parked_list_is_sorted_by_wait_and_limited(bench: Bench) -> None:
     for minute, name in enumerate("cba"):
         bench.step([row(1, -5, name)], now=DAWN + dt.timedelta(minutes=minute))
     bench.step([row(2, account="early")], now=DAWN + dt.timedelta(minutes=4))
-    code, said = command("parked", "list", bench.root, "--limit", 2)
-    assert (code, [name in said for name in ("│ c │", "│ b │", "│ a │", "early")]) == (0, [True, True, False, False])
-    assert said.endswith("Shown: the first 2 of 4 groups; use --limit for more, or --json for all.")
-    code, said = command("parked", "list", bench.root, "--limit", 3, "--error", "Value*", "--json")
-    assert [each["group"] for each in json.loads(said)] == ["c", "b", "a"]
-    code, said = command("parked", "list", bench.root, "--error", "KeyError*", "--json")
-    assert (code, said) == (0, "[]")
+    code, printed = command("parked", "list", bench.root, "--limit", 2)
+    assert (code, [name in printed for name in ("│ c │", "│ b │", "│ a │", "early")]) == (0, [True, True, False, False])
+    assert printed.endswith("Shown: the first 2 of 4 groups; use --limit for more, or --json for all.")
+    code, printed = command("parked", "list", bench.root, "--limit", 3, "--error", "Value*", "--json")
+    assert [group["group"] for group in json.loads(printed)] == ["c", "b", "a"]
+    code, printed = command("parked", "list", bench.root, "--error", "KeyError*", "--json")
+    assert (code, printed) == (0, "[]")
 
 
 @pytest.mark.parametrize(
@@ -217,29 +220,29 @@ def test_parked_list_is_sorted_by_wait_and_limited(bench: Bench) -> None:
         (["resume", "a"], "failed", 1, []),
         (["skip", "early"], "failed", 1, []),
     ],
-    ids=lambda each: each[0] if isinstance(each, list) and each else "",
+    ids=lambda value: value[0] if isinstance(value, list) and value else "",
 )
 def test_parked_commands_with_a_pipeline_apply_a_decision_at_once(
     parked: Path, definition: str, arguments: list[str], status: str, balance: int, rejected: list[str]
 ) -> None:
     verb, group, *options = arguments
-    code, said = command("parked", verb, parked, group, *options, "--by", "ann", "--pipeline", definition)
-    assert (code, f"{verb}: done." in said) == (0, True), said
+    code, printed = command("parked", verb, parked, group, *options, "--by", "ann", "--pipeline", definition)
+    assert (code, f"{verb}: done." in printed) == (0, True), printed
     inspector = SparkInspector(parked)
     assert inspector.group("a").status == status
     assert inspector.group("a").state["balance"] == balance
-    [kept] = [json.loads(path.read_text()) for path in parked.glob("decisions/taken/*.json")]
-    assert (kept["by"], kept["action"], kept["group"]) == ("ann", verb, group)
+    [stored] = [json.loads(path.read_text()) for path in parked.glob("decisions/taken/*.json")]
+    assert (stored["by"], stored["action"], stored["group"]) == ("ann", verb, group)
     assert inspector.last.counts["rejected"] == ({rejected[0]: len(rejected)} if rejected else {})
     if verb == "replace":
-        assert (kept["old"]["amount"], kept["new"]["amount"], kept["why"]) == (-5, 5, "a typing error")
+        assert (stored["old"]["amount"], stored["new"]["amount"], stored["why"]) == (-5, 5, "a typing error")
     if verb == "skip":
         assert inspector.group("early").skipped == [(1, 1)]
 
 
 def test_a_decision_without_a_pipeline_is_applied_by_the_next_step(parked: Path, bench: Bench) -> None:
-    code, said = command("parked", "drop", parked, "a")
-    assert (code, "the next step applies it" in said) == (0, True)
+    code, printed = command("parked", "drop", parked, "a")
+    assert (code, "the next step applies it" in printed) == (0, True)
     assert "not yet applied: drop." in SparkInspector(parked).explain("a")
     bench.step([row(4)])
     assert SparkInspector(parked).group("a").reached == 4
@@ -251,17 +254,17 @@ def test_a_decision_about_a_changed_group_is_void(parked: Path, bench: Bench, de
     bench.step([])
     last = bench.store.latest()
     assert last is not None
-    assert [bool(each.void) for each in last.decisions] == [False, True]
-    code, said = command("parked", "skip", parked, "early", "--pipeline", definition)
-    assert (code, "has no gap" in said) == (1, True)
-    code, said = command("parked", "drop", parked, "well", "--pipeline", definition)
-    assert (code, "holds no messages" in said) == (1, True)
-    code, said = command("parked", "replace", parked, "a", "--content", '{"revision": 9}', "--pipeline", definition)
-    assert (code, "void" in said, "cannot be replaced" in said) == (1, True, True)
-    code, said = command("parked", "replace", parked, "a", "--content", '{"cents": 9}', "--pipeline", definition)
-    assert (code, "void" in said, "no field 'cents'" in said) == (1, True, True)
-    code, said = command("parked", "replace", parked, "a", "--content", "{", "--pipeline", definition)
-    assert (code, "is not JSON" in said) == (1, True)
+    assert [bool(decision.void) for decision in last.decisions] == [False, True]
+    code, printed = command("parked", "skip", parked, "early", "--pipeline", definition)
+    assert (code, "has no gap" in printed) == (1, True)
+    code, printed = command("parked", "drop", parked, "well", "--pipeline", definition)
+    assert (code, "holds no messages" in printed) == (1, True)
+    code, printed = command("parked", "replace", parked, "a", "--content", '{"revision": 9}', "--pipeline", definition)
+    assert (code, "void" in printed, "cannot be replaced" in printed) == (1, True, True)
+    code, printed = command("parked", "replace", parked, "a", "--content", '{"cents": 9}', "--pipeline", definition)
+    assert (code, "void" in printed, "no field 'cents'" in printed) == (1, True, True)
+    code, printed = command("parked", "replace", parked, "a", "--content", "{", "--pipeline", definition)
+    assert (code, "is not JSON" in printed) == (1, True)
 
 
 def test_a_crash_before_archiving_does_not_apply_a_decision_twice(bench: Bench) -> None:
@@ -313,14 +316,14 @@ def test_a_stray_file_among_the_decisions_does_not_block_a_step(
     bench.step([row(4, account="other")])
     last = bench.store.latest()
     assert last is not None
-    assert [each.void for each in last.decisions] == [None], "the skip is taken, and nothing else"
+    assert [decision.void for decision in last.decisions] == [None], "the skip is taken, and nothing else"
     assert caplog.messages[0].startswith(f"{stray} is not a decision and is ignored: ")
 
-    _, said = command("parked", "list", parked)
-    assert f"decisions/new/{name} is ignored: " in said
+    _, printed = command("parked", "list", parked)
+    assert f"decisions/new/{name} is ignored: " in printed
     assert SparkInspector(parked).explain("a")
-    _, said = command("parked", "tidy", parked, "--json")
-    assert [each["path"] for each in json.loads(said)] == [f"decisions/new/{name}"]
+    _, printed = command("parked", "tidy", parked, "--json")
+    assert [moved["path"] for moved in json.loads(printed)] == [f"decisions/new/{name}"]
     assert (parked / "decisions" / "aside" / stray.name).read_bytes() == STRAYS[name]
     assert not stray.exists()
     assert command("parked", "tidy", parked) == (0, "Nothing to move: the store has no such files.")
@@ -333,4 +336,4 @@ def test_a_decision_file_with_a_valid_name_is_applied_whoever_wrote_it(parked: P
     bench.step([])
     last = bench.store.latest()
     assert last is not None
-    assert [each.name for each in last.decisions] == [path.stem]
+    assert [decision.name for decision in last.decisions] == [path.stem]

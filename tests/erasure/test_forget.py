@@ -42,7 +42,7 @@ def fill(db: Database) -> None:
     trades = db.queue("trades", QueueSettings(keep_for="30 days"))
     dead = db.queue("dead", QueueSettings(keep_for="30 days"))
     slow = db.queue("slow", QueueSettings(dead_letter="dead", max_receives=1))
-    gone = db.queue("gone")
+    deleted = db.queue("gone")
     for group, text in ((GROUP, SECRET), (OTHER, OPEN)):
         for revision in (1, 2, 2, 3, 5, 6, 7, 8):  # 2 comes twice, 4 is missing
             trades.send(
@@ -56,9 +56,9 @@ def fill(db: Database) -> None:
     for group, text in ((GROUP, SECRET), (OTHER, OPEN)):
         for _ in range(4):
             slow.send(text, group=group)
-            gone.send(text, group=group)
+            deleted.send(text, group=group)
         slow.send(text, group=group, delay_s=1_000)
-    gone.ack(gone.receive(100))  # removed without a trace, but for what is left in the pages
+    deleted.ack(deleted.receive(100))  # removed without a trace, but for what is left in the pages
     for _ in range(3):
         slow.nack(slow.receive(8))
     slow.receive(3, group=GROUP)
@@ -86,13 +86,13 @@ def files_of(target: str) -> Iterator[Path]:
         return
     with psycopg.connect(target, autocommit=True) as connection:
         connection.execute("checkpoint")
-        (at,) = connection.execute("show data_directory").fetchone() or ("",)
+        (folder,) = connection.execute("show data_directory").fetchone() or ("",)
         for (path,) in connection.execute(
             "select pg_relation_filepath(oid) from pg_class "
             "where relnamespace = current_schema()::regnamespace and relkind in ('r', 'i') or relname like 'pg_toast%'"
         ).fetchall():
             if path is not None:
-                yield from Path(at, path).parent.glob(f"{Path(path).name}*")
+                yield from Path(folder, path).parent.glob(f"{Path(path).name}*")
 
 
 def places(target: str, text: str) -> list[str]:
@@ -115,10 +115,12 @@ def test_forget_leaves_no_byte_of_the_group_and_does_not_change_others(target: s
         assert sorted(done.messages) == ["dead", "slow", "trades"]
         assert done.messages["trades"] == 9
         assert db.pipeline("ledger").group(OTHER) == before[0]
-        assert [each.body for each in db.queue("trades").log(group=OTHER)] == [each.body for each in before[1]]
+        assert [message.body for message in db.queue("trades").log(group=OTHER)] == [
+            message.body for message in before[1]
+        ]
         for queue in db.queues():
             assert db.queue(queue).log(group=GROUP) == db.queue(queue).peek(group=GROUP) == []
-        assert {each.group for each in db.queue("dead").log()} == {OTHER}
+        assert {message.group for message in db.queue("dead").log()} == {OTHER}
         assert not list(db.pipeline("ledger").outputs(GROUP))
         assert not list(db.pipeline("ledger").rejected(GROUP))
         assert list(db.pipeline("ledger").outputs(OTHER))
@@ -153,9 +155,9 @@ def test_forget_keeps_its_decision_and_the_counts_balance(target: str) -> None:
         assert counts.rejected["forgotten"] == 4
         with db.transaction() as tx:
             rows = tx.execute("select decision from inturn_decision").fetchall()
-        kept = [row[0] for row in rows if "forgotten: asked for it" in row[0]]
-        assert len(kept) == 1
-        assert "officer" in kept[0]
+        recorded = [row[0] for row in rows if "forgotten: asked for it" in row[0]]
+        assert len(recorded) == 1
+        assert "officer" in recorded[0]
         assert forget(db, GROUP, by="officer", why="asked for it") == ({}, ["ledger"])
         with db.transaction() as tx:
             assert len(tx.execute("select decision from inturn_decision").fetchall()) == len(rows), "once"
@@ -183,7 +185,7 @@ def test_forget_ends_the_lease_of_a_receiver(target: str) -> None:
         with pytest.raises(LeaseExpired):
             message.ack()
         queue.send("z", group=GROUP)
-        assert [each.body for each in queue.receive(5)] == ["z"]
+        assert [message.body for message in queue.receive(5)] == ["z"]
         assert queue.depth().messages == 1
 
 

@@ -74,8 +74,8 @@ def places(store: Path, text: str = SECRET) -> list[str]:
 
 
 def rows(spark: SparkSession, store: Path, table: str, group: str) -> list[Any]:
-    found = read(spark, str(store), table)
-    return sorted(found.filter(found["group"] == group).collect())
+    frame = read(spark, str(store), table)
+    return sorted(frame.filter(frame["group"] == group).collect())
 
 
 def test_forget_in_store_leaves_no_byte_of_the_group_and_the_next_step_continues(
@@ -86,8 +86,8 @@ def test_forget_in_store_leaves_no_byte_of_the_group_and_the_next_step_continues
     done = forget_in_store(store, GROUP, by="officer", why="asked for it")
     assert (done.is_known, done.outputs, done.rejected, done.held) == (True, 4, 1, 3)
     assert places(store) == []
-    for table, found in before.items():
-        assert rows(spark, store, table, OTHER) == found, table
+    for table, stored in before.items():
+        assert rows(spark, store, table, OTHER) == stored, table
     assert rows(spark, store, "outputs", GROUP) == rows(spark, store, "rejected", GROUP) == []
     status = inturn.spark.store(store).group(GROUP)
     assert (status.status, status.error, status.held) == ("given up", "forgotten by officer: asked for it", 0)
@@ -108,8 +108,8 @@ def test_after_forget_in_store_a_copy_of_a_conflict_is_not_stored(spark: SparkSe
 def test_forget_in_store_repeated_changes_nothing(store: Path) -> None:
     forget_in_store(store, GROUP, by="officer")
     steps = len([*store.glob("steps/*.json")])
-    again = forget_in_store(store, GROUP, by="officer")
-    assert (again.is_known, again.outputs, again.rejected, again.held) == (True, 0, 0, 0)
+    second = forget_in_store(store, GROUP, by="officer")
+    assert (second.is_known, second.outputs, second.rejected, second.held) == (True, 0, 0, 0)
     assert len([*store.glob("steps/*.json")]) == steps
 
 

@@ -57,18 +57,18 @@ PHANTOM = runpy.run_path(str(EXAMPLES / "phantom_record.py"))
 ORDERS, WEBHOOK, DISPATCH = PHANTOM["orders"], PHANTOM["Webhook"], PHANTOM["Dispatch"]
 
 
-def webhook(name: str, source: str, seconds: float | None, **said: Any) -> dict[str, Any]:
+def webhook(name: str, source: str, seconds: float | None, **fields: Any) -> dict[str, Any]:
     import datetime as dt
 
     noon = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
-    at = None if seconds is None else noon + dt.timedelta(seconds=seconds)
-    return {"id": name, "order_id": "1", "source": source, "at": at, **said}
+    moment = None if seconds is None else noon + dt.timedelta(seconds=seconds)
+    return {"id": name, "order_id": "1", "source": source, "at": moment, **fields}
 
 
 def run(webhooks: Sequence[dict[str, Any]], *ends: int) -> Any:
     """Replay them as they come, in one step or cut into several."""
     result = None
-    arriving = [{**each, "offset": offset} for offset, each in enumerate(webhooks)]
+    arriving = [{**hook, "offset": offset} for offset, hook in enumerate(webhooks)]
     for first, last in zip((0, *ends), (*ends, len(arriving)), strict=True):
         result = ORDERS.replay(arriving[first:last], after=result)
         assert result.counts.balanced
@@ -85,19 +85,19 @@ REFUSED = webhook("p3", "payments", 2e6, approved=False)
 NOTHING = {"id": "x", "order_id": "1"}
 
 
-@pytest.mark.parametrize("first", [NEWER, PAID, APPROVED, NOTHING], ids=lambda each: each["id"])
+@pytest.mark.parametrize("first", [NEWER, PAID, APPROVED, NOTHING], ids=lambda hook: hook["id"])
 def test_phantom_record_example_creates_the_record_with_any_first_message(first: dict[str, Any]) -> None:
     result = run([first])
     assert list(result.states) == ["1"]
     assert result.counts.applied == 1
 
 
-@pytest.mark.parametrize("webhooks", list(permutations([NEWER, PAID, APPROVED, NOTHING])), ids=lambda each: "")
+@pytest.mark.parametrize("webhooks", list(permutations([NEWER, PAID, APPROVED, NOTHING])), ids=lambda hook: "")
 def test_phantom_record_example_emits_one_output_in_any_order_of_arrival(webhooks: Sequence[dict[str, Any]]) -> None:
-    twice = [*webhooks, *webhooks]
+    doubled = [*webhooks, *webhooks]
     for ends in ([], [1], [4], [1, 2, 3, 4, 5]):
-        result = run(twice, *ends)
-        assert [each.output for each in result.outputs] == [DISPATCH("1", 30, "P-2")]
+        result = run(doubled, *ends)
+        assert [output.output for output in result.outputs] == [DISPATCH("1", 30, "P-2")]
         assert result.outputs[0].id == max(NEWER, PAID, APPROVED, key=webhooks.index)["id"]
 
 
@@ -127,7 +127,7 @@ def test_phantom_record_example_keeps_the_first_approval_decision() -> None:
 
 def test_phantom_record_example_emits_no_second_output_for_later_messages() -> None:
     result = run([PAID, APPROVED, OLDER, NEWER, webhook("p9", "payments", 3e6, amount=99)])
-    assert [each.output for each in result.outputs] == [DISPATCH("1", 30, "P-1")]
+    assert [output.output for output in result.outputs] == [DISPATCH("1", 30, "P-1")]
     assert result.states["1"].amount == 99
 
 
@@ -136,9 +136,9 @@ def test_phantom_record_example_emits_at_most_one_output_for_any_step_boundaries
     webhooks: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     ends = sorted(data.draw(st.lists(st.integers(0, len(webhooks)), max_size=4)))
-    result, whole = run(webhooks, *ends), run(webhooks)
+    result, complete = run(webhooks, *ends), run(webhooks)
     assert len(result.outputs) <= 1
-    assert (result.states, result.outputs) == (whole.states, whole.outputs)
+    assert (result.states, result.outputs) == (complete.states, complete.outputs)
 
 
 FEED = runpy.run_path(str(EXAMPLES / "event_feed" / "feed.py"))

@@ -92,7 +92,7 @@ def bank(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 def metric(text: str, name: str, **labels: str) -> float:
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+    return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
 
 
 def test_example_service_applies_each_accepted_payment_once_when_killed(
@@ -108,30 +108,30 @@ def test_example_service_applies_each_accepted_payment_once_when_killed(
         web.start().up()
         worker.start().up()
         clients = [Client(web.port, number, is_over) for number in range(4)]
-        for each in clients:
-            each.start()
+        for client in clients:
+            client.start()
         for victim in (web, worker, web, worker):
-            seen = sum(len(each.accepted) for each in clients)
-            until(lambda seen=seen: sum(len(each.accepted) for each in clients) > seen + 40)
+            seen = sum(len(client.accepted) for client in clients)
+            until(lambda seen=seen: sum(len(client.accepted) for client in clients) > seen + 40)
             victim.kill()
             with psycopg.connect(bank, autocommit=True) as connection:  # and the others lose their connections
                 connection.execute(CUT)
             victim.start().up()
         is_over.set()
-        for each in clients:
-            each.join(DEADLINE_S)
-        assert not any(each.is_alive() for each in clients), "a client is stuck"
-        accepted = [payment for each in clients for payment in each.accepted]
-        assert [fault for each in clients for fault in each.faults] == []
+        for client in clients:
+            client.join(DEADLINE_S)
+        assert not any(client.is_alive() for client in clients), "a client is stuck"
+        accepted = [payment for client in clients for payment in client.accepted]
+        assert [fault for client in clients for fault in client.faults] == []
 
         with psycopg.connect(bank, autocommit=True) as connection:
             until(lambda: connection.execute("select count(*) from notice").fetchone() == (len(accepted),))
             rows = connection.execute("select id::text, account, amount from payment").fetchall()
-            told = connection.execute("select payment::text, status from notice").fetchall()
+            notices = connection.execute("select payment::text, status from notice").fetchall()
         assert sorted(rows) == sorted((name, account, amount) for account, amount, name in accepted)
-        assert sorted(told) == sorted((name, "declined" if amount < 0 else "posted") for _, amount, name in accepted)
+        assert sorted(notices) == sorted((name, "declined" if amount < 0 else "posted") for _, amount, name in accepted)
         for account in ACCOUNTS:
-            amounts = [amount for each, amount, _ in accepted if each == account and amount > 0]
+            amounts = [amount for payer, amount, _ in accepted if payer == account and amount > 0]
             expected = {"balance": sum(amounts), "payments": len(amounts)}
             assert json.loads(page(f"{web.url}/accounts/{account}")) == expected
         assert status(f"{web.url}/accounts/nobody") == 404
@@ -153,13 +153,13 @@ def test_example_service_applies_each_accepted_payment_once_when_killed(
         )
         assert client.list_queues()["QueueUrls"] == [f"{sqs.url}/000000000000/payments"]
         assert metric(page(f"{sqs.url}/metrics"), "inturn_queue_messages", queue="payments") == 0
-        assert [each.stop() for each in (worker, sqs)] == [0, 0]
+        assert [program.stop() for program in (worker, sqs)] == [0, 0]
         assert web.stop() in {0, -signal.SIGTERM}, "uvicorn stops in order, and then by the signal"
     finally:
         is_over.set()
-        for each in (web, worker, sqs):
-            if hasattr(each, "process"):
-                each.kill()
+        for program in (web, worker, sqs):
+            if hasattr(program, "process"):
+                program.kill()
 
 
 def test_compose_services_mount_existing_files() -> None:

@@ -35,7 +35,7 @@ class Ran:
 
     def of(self, word: str) -> list[str]:
         """The lines that begin with a word, without it; not pytest's own."""
-        return [each.removeprefix(word).strip() for each in self.lines if each.startswith(word) and " - " not in each]
+        return [line.removeprefix(word).strip() for line in self.lines if line.startswith(word) and " - " not in line]
 
 
 class Project:
@@ -130,9 +130,9 @@ def test_stages_report_each_failure_and_all_stages_run(project: Project) -> None
     assert ran.of("FAILED stage") == ["late (exit code 124)"]
     assert (ran.last, ran.code) == ("4 failed, 1 unsteady", 1)
     assert ran.of("last: exit code 0")
-    (left,) = [each for each in ran.of("LEFT RUNNING, ended:") if each.endswith("sleep 1000")]
-    assert not psutil.pid_exists(int(left.split()[0]))
-    assert left.split()[0] == (project.root / "pid.txt").read_text()
+    (leftover,) = [line for line in ran.of("LEFT RUNNING, ended:") if line.endswith("sleep 1000")]
+    assert not psutil.pid_exists(int(leftover.split()[0]))
+    assert leftover.split()[0] == (project.root / "pid.txt").read_text()
 
 
 def test_stages_excuse_an_unsteady_test_twice_and_fail_the_third_time(project: Project) -> None:
@@ -141,7 +141,7 @@ def test_stages_excuse_an_unsteady_test_twice_and_fail_the_third_time(project: P
     for _ in range(2):
         ran = project.run()
         assert (ran.last, ran.code) == ("0 failed, 1 unsteady", 0)
-    rows = [each.split("\t") for each in project.ledger.read_text().splitlines()]
+    rows = [line.split("\t") for line in project.ledger.read_text().splitlines()]
     assert [(len(row), row[0]) for row in rows] == [(4, "tests/old/test_company.py::test_in_company")] * 2
     ran = project.run()
     assert (ran.last, ran.code) == ("1 failed, 0 unsteady", 1)

@@ -56,12 +56,12 @@ def installed(installed: Installed) -> Installed:
 def test_the_base_install_runs_the_library_and_the_cli_names_its_extra(installed: Installed) -> None:
     base = installed("")
     assert "queue.md: 12 blocks" in base.paste("docs/queue.md", 12)  # the next is of the command line
-    told = subprocess.run(
+    result = subprocess.run(
         [base.path / "bin" / "inturn", "--help"], capture_output=True, text=True, check=False, timeout=PROGRAM_S
     )
-    assert told.returncode == 1
-    assert "pip install 'inturn[cli]'" in told.stderr
-    assert "Traceback" not in told.stderr
+    assert result.returncode == 1
+    assert "pip install 'inturn[cli]'" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_cli(installed: Installed) -> None:
@@ -91,10 +91,10 @@ def test_pydantic(installed: Installed) -> None:
 def test_spark(installed: Installed) -> None:
     spark = installed("spark")
     assert "README.md: 4 blocks" in spark.paste("README.md")
-    told = json.loads(
+    report = json.loads(
         spark.run("inturn", "run", "ledger.py:ledger", "--from", "events.jsonl", "--store", "out/l", "--json")
     )
-    assert told["counts"]["applied"] == 2
+    assert report["counts"]["applied"] == 2
 
 
 @pytest.mark.installs
@@ -132,13 +132,13 @@ def test_java(installed: Installed) -> None:
         "readlink",
         "nohup",
     ):
-        if found := shutil.which(name):
-            (tools / name).symlink_to(found)
+        if tool := shutil.which(name):
+            (tools / name).symlink_to(tool)
     env = {"JAVA_HOME": "", "PATH": str(tools)}
-    told = java.run(
+    output = java.run(
         "inturn", "run", "ledger.py:ledger", "--from", "events.jsonl", "--store", "out/l", "--json", env=env
     )
-    assert '"applied": 2' in told
+    assert '"applied": 2' in output
     program = """
 import inturn.spark
 from ledger import ledger
@@ -154,10 +154,10 @@ print(inturn.spark.batch(ledger, df, store="out/own"))
 
 @pytest.mark.installs
 def test_objects(installed: Installed, bucket: str) -> None:
-    told = installed("objects").run(
+    output = installed("objects").run(
         "inturn", "run", "ledger.py:ledger", "--from", "events.jsonl", "--store", f"{bucket}/ledger", "--json"
     )
-    assert '"applied": 2' in told
+    assert '"applied": 2' in output
 
 
 @pytest.mark.installs

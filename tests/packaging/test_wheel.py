@@ -35,13 +35,13 @@ def test_the_wheel_contains_the_licence(archive: zipfile.ZipFile, metadata: Mess
 
 def test_the_wheel_contains_exactly_the_package_files(archive: zipfile.ZipFile) -> None:
     source = ROOT / "src"
-    ours = {
+    expected = {
         path.relative_to(source).as_posix()
         for path in source.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path)
     }
-    assert {name for name in archive.namelist() if ".dist-info/" not in name} == ours
-    assert {"inturn/py.typed", "inturn/store/sqlite/queries.sql", "inturn/demo/page.html.j2"} < ours
+    assert {name for name in archive.namelist() if ".dist-info/" not in name} == expected
+    assert {"inturn/py.typed", "inturn/store/sqlite/queries.sql", "inturn/demo/page.html.j2"} < expected
 
 
 def test_every_link_of_the_pypi_page_is_valid(metadata: Message) -> None:
@@ -55,20 +55,20 @@ def test_every_link_of_the_pypi_page_is_valid(metadata: Message) -> None:
             file, _, heading = link.removeprefix(IN_REPOSITORY).partition("#")
             assert (ROOT / file).is_file(), f"there is no {file}"
             headings = re.findall(r"^#+ (.*)$", (ROOT / file).read_text(), re.MULTILINE)
-            slugs = {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert not heading or heading in slugs
 
 
 def test_the_base_install_requires_only_msgspec(metadata: Message) -> None:
-    base = [each for each in metadata.get_all("Requires-Dist") or [] if "extra ==" not in each]
-    assert [re.split(r"\W", each)[0] for each in base] == ["msgspec"]
+    base = [requirement for requirement in metadata.get_all("Requires-Dist") or [] if "extra ==" not in requirement]
+    assert [re.split(r"\W", requirement)[0] for requirement in base] == ["msgspec"]
 
 
 def test_python_classifiers_start_at_requires_python(metadata: Message) -> None:
     named = [
-        each.rsplit(" ", 1)[1]
-        for each in metadata.get_all("Classifier") or []
-        if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", each)
+        classifier.rsplit(" ", 1)[1]
+        for classifier in metadata.get_all("Classifier") or []
+        if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", classifier)
     ]
     assert metadata["Requires-Python"] == f">={named[0]}"
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in named

@@ -105,9 +105,9 @@ def test_postgres_gives_the_same_json(server: psycopg.Connection[Any], value: An
 
 @pytest.mark.postgres
 def test_postgres_keeps_integers_exact(server: psycopg.Connection[Any]) -> None:
-    for each in (*EXAMPLES[1], *EXAMPLES[2]):
-        row = server.execute("select inturn_json(%s)::text", (msgspec.msgpack.encode(each),)).fetchone()
-        assert row == (str(each),)
+    for value in (*EXAMPLES[1], *EXAMPLES[2]):
+        row = server.execute("select inturn_json(%s)::text", (msgspec.msgpack.encode(value),)).fetchone()
+        assert row == (str(value),)
 
 
 @pytest.mark.postgres

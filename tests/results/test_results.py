@@ -80,7 +80,7 @@ def at(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monke
         bench = Bench(LEDGER, SCHEMA, root=tmp_path / "store")
         bench.hash_of = group_hash  # type: ignore[method-assign]
         for part in (FIRST, THEN):
-            bench.step([dict(zip(SCHEMA.names, each, strict=True)) for each in part])
+            bench.step([dict(zip(SCHEMA.names, values, strict=True)) for values in part])
         return "store"
     path = "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     with inturn.open(path, durable=False) as db:
@@ -114,16 +114,16 @@ def send(db: Database, messages: list[tuple[str, int, int]]) -> None:
 
 
 def command(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_states_and_parked_groups_are_listed(results: PipelineResults) -> None:
     names = ("group", "status", "epoch", "revision", "held", "state")
-    found = sorted(tuple(each[name] for name in names) for each in results.states().records())
-    assert found == STATES
-    assert [each.state["balance"] for each in results.states("well")] == [12]
-    assert sorted(each.group for each in results.parked()) == ["bad", "early"]
-    [error] = [each.error for each in results.parked() if each.group == "bad"]
+    states = sorted(tuple(row[name] for name in names) for row in results.states().records())
+    assert states == STATES
+    assert [row.state["balance"] for row in results.states("well")] == [12]
+    assert sorted(parked.group for parked in results.parked()) == ["bad", "early"]
+    [error] = [parked.error for parked in results.parked() if parked.group == "bad"]
     assert (error or "").endswith("ValueError: amount -1 is below zero\n")
 
 
@@ -139,20 +139,20 @@ def test_a_state_is_read_as_json_values_or_as_a_type(results: PipelineResults) -
 
 
 def test_outputs_are_listed_with_effect_ids(results: PipelineResults) -> None:
-    assert sorted((each.group, each.revision, each.output["balance"]) for each in results.outputs()) == OUTPUTS
-    assert [(each.revision, each.index, each.id) for each in results.outputs("bad")] == [(1, 0, None)]
-    replayed = {each.effect_id for each in LEDGER.replay(messages(FIRST)).outputs}
-    assert {each.effect_id for each in results.outputs()} > replayed
+    assert sorted((output.group, output.revision, output.output["balance"]) for output in results.outputs()) == OUTPUTS
+    assert [(output.revision, output.index, output.id) for output in results.outputs("bad")] == [(1, 0, None)]
+    replayed = {output.effect_id for output in LEDGER.replay(messages(FIRST)).outputs}
+    assert {output.effect_id for output in results.outputs()} > replayed
 
 
 def messages(rows: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
-    return [dict(zip(SCHEMA.names, each, strict=True)) for each in rows]
+    return [dict(zip(SCHEMA.names, values, strict=True)) for values in rows]
 
 
 def test_rejected_messages_are_listed_with_reasons(results: PipelineResults) -> None:
-    [each] = results.rejected()
-    assert (each.group, each.reason, json.loads(each.message)["amount"]) == ("well", "conflict", 7)
-    assert each.at.tzinfo is not None
+    [rejected] = results.rejected()
+    assert (rejected.group, rejected.reason, json.loads(rejected.message)["amount"]) == ("well", "conflict", 7)
+    assert rejected.at.tzinfo is not None
     assert list(results.rejected("bad")) == []
 
 
@@ -166,19 +166,19 @@ def test_results_convert_to_arrow_and_pandas(results: PipelineResults) -> None:
 
 def test_results_are_read_in_pages(results: PipelineResults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RESULT_ROWS", 2)
-    assert sorted(each.group for each in results.states()) == ["bad", "early", "well"]
+    assert sorted(row.group for row in results.states()) == ["bad", "early", "well"]
     assert len(list(results.outputs())) == len(OUTPUTS)
     assert [batch.num_rows for batch in results.outputs().batches()] == [2, 2]
 
 
 def test_every_output_format_has_the_same_rows(at: str) -> None:
     printed = command("outputs", at, "--format", "json")
-    records = [json.loads(each) for each in printed.stdout.splitlines()]
-    assert sorted((each["group"], each["revision"], each["output"]["balance"]) for each in records) == OUTPUTS
+    records = [json.loads(line) for line in printed.stdout.splitlines()]
+    assert sorted((record["group"], record["revision"], record["output"]["balance"]) for record in records) == OUTPUTS
     assert command("outputs", at, "--json").stdout == printed.stdout
     assert command("outputs", at, "--to", "rows.parquet").stderr == "4 rows written to rows.parquet.\n"
-    assert [json.loads(each) for each in pq.read_table("rows.parquet")["output"].to_pylist()] == [
-        each["output"] for each in records
+    assert [json.loads(text) for text in pq.read_table("rows.parquet")["output"].to_pylist()] == [
+        record["output"] for record in records
     ]
     command("outputs", at, "--to", "rows", "--format", "csv", "--limit", 1)
     assert len(Path("rows").read_text().splitlines()) == 2
@@ -201,9 +201,9 @@ def test_every_output_format_has_the_same_rows(at: str) -> None:
     ],
 )
 def test_an_invalid_output_format_or_target_is_reported(db: Database, options: tuple[str, ...], why: str) -> None:
-    said = command("states", "shop.db#ledger", *options)
-    assert said.exit_code == 1
-    assert why in said.stderr
+    result = command("states", "shop.db#ledger", *options)
+    assert result.exit_code == 1
+    assert why in result.stderr
 
 
 def test_a_missing_pyarrow_is_named_in_the_error(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_a_pipeline_that_has_not_run_has_no_results(tmp_path: Path, request: pyt
                 with pytest.raises(InputError):
                     db.pipeline(wrong)  # type: ignore[arg-type]
             assert list(inturn.dry_run(LEDGER, results, "resume", all=True)) == []
-            assert [each.void for each in inturn.dry_run(LEDGER, results, "drop", "a")] == [
+            assert [effect.void for effect in inturn.dry_run(LEDGER, results, "drop", "a")] == [
                 "pipeline 'ledger' has no group 'a'"
             ]
             tables = (results.states, results.parked, results.outputs, results.rejected, results.failing)
@@ -249,17 +249,17 @@ def test_a_pipeline_that_has_not_run_has_no_results(tmp_path: Path, request: pyt
             db.queue("q").send({"account": "a", "n": 1, "amount": 3}, group="a")
             inturn.work(LEDGER, db.queue("q"), until="empty")
             assert results.state("a", Account).balance == 3
-            assert [each["revision"] for each in results.states().arrow().to_pylist()] == [1]
-        said = command("states", f"{target}#other").stderr
-        assert "no pipeline 'other'; existing pipelines: ledger" in said, "a command was given a name that is wrong"
+            assert [row["revision"] for row in results.states().arrow().to_pylist()] == [1]
+        stderr = command("states", f"{target}#other").stderr
+        assert "no pipeline 'other'; existing pipelines: ledger" in stderr, "a command was given a name that is wrong"
 
 
 def test_a_missing_group_raises_no_such_group(results: PipelineResults) -> None:
     for ask in (results.group, results.state, lambda name: list(results.states(name)), results.inspector.explain):
-        with pytest.raises(KeyError) as told:
+        with pytest.raises(KeyError) as raised:
             ask("nobody")
-        assert isinstance(told.value, NoSuchGroup)
-        assert str(told.value).endswith("has no group 'nobody'"), "without the quotes of a KeyError"
+        assert isinstance(raised.value, NoSuchGroup)
+        assert str(raised.value).endswith("has no group 'nobody'"), "without the quotes of a KeyError"
     assert (str(NoSuchGroup()), str(copy.copy(NoSuchGroup("x")))) == ("", "x")
     assert list(results.outputs("nobody")) == list(results.rejected("nobody")) == []
 
@@ -280,15 +280,18 @@ def test_undelivered_outputs_and_failing_groups_are_listed(at: str) -> None:
             assert dt.datetime.now(UTC) < until
     with inturn.open(path) as db:
         results = db.pipeline("ledger")
-        assert [(each.group, each.output["balance"]) for each in results.outputs()] == [("well", 11), ("well", 12)]
+        assert [(output.group, output.output["balance"]) for output in results.outputs()] == [
+            ("well", 11),
+            ("well", 12),
+        ]
         [failing] = results.failing()
         assert (failing.group, failing.outputs) == ("well", 2)
         assert failing.attempts > 0
         assert failing.error.endswith("OSError: the bank is closed\n")
         assert results.states().arrow().num_rows == 3
         assert results.counts().received == len(FIRST) + len(THEN)  # type: ignore[union-attr]
-    listed = {each["group"]: each for each in json.loads(command("parked", "list", at, "--json").stdout)}
-    assert {group: each["status"] for group, each in listed.items()} == {
+    listed = {row["group"]: row for row in json.loads(command("parked", "list", at, "--json").stdout)}
+    assert {group: row["status"] for group, row in listed.items()} == {
         "bad": "failed", "early": "waiting", "well": "delivering"
     }  # fmt: skip
     assert listed["well"]["attempts"] == failing.attempts

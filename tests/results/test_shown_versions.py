@@ -74,8 +74,8 @@ def at(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monke
     with inturn.open(path) as db:
         for pipeline, rows in steps:
             queue = db.queue("q", create=True)
-            for each in rows:
-                queue.send(each)
+            for message in rows:
+                queue.send(message)
             with Worker(pipeline, queue) as worker:
                 worker.drain(60)
     return f"{path}#ledger"
@@ -96,25 +96,25 @@ def test_explain_names_the_version_of_an_older_state(at: str) -> None:
 
 
 def test_states_marks_and_counts_older_versions(at: str) -> None:
-    told = command("states", at)
-    assert f"S{OLDER}" in told
-    assert "old_version" in told
+    printed = command("states", at)
+    assert f"S{OLDER}" in printed
+    assert "old_version" in printed
     rows = map(json.loads, command("states", at, "--json").splitlines())
-    assert {each["group"]: each["old_version"] for each in rows} == {"new": None, "old": 1}
+    assert {state["group"]: state["old_version"] for state in rows} == {"new": None, "old": 1}
     assert "older" not in command("states", at, "--json")
 
 
 def test_states_older_lists_only_older_versions(at: str) -> None:
-    (found,) = map(json.loads, command("states", at, "--older", "--json").splitlines())
-    assert (found["group"], found["old_version"]) == ("old", 1)
+    (state,) = map(json.loads, command("states", at, "--older", "--json").splitlines())
+    assert (state["group"], state["old_version"]) == ("old", 1)
 
 
 def test_a_failed_upgrade_succeeds_with_the_corrected_pipeline(at: str, tmp_path: Path) -> None:
     (name,) = json.loads(command("upgrade", at, "--wait-s", "0", "--json"))["pending"].values()
     take(at, SECOND)
-    with open_inspector(at) as look:
-        assert "upgrade raised five on a state of version 1" in (look.verdict(name) or "")
-        assert look.group("old").old_version == 1
+    with open_inspector(at) as inspector:
+        assert "upgrade raised five on a state of version 1" in (inspector.verdict(name) or "")
+        assert inspector.group("old").old_version == 1
 
     (tmp_path / "mended.py").write_text(MENDED)
     tried = command("upgrade", at, "--pipeline", f"{tmp_path}/mended.py:ledger", "--dry-run")
@@ -123,7 +123,7 @@ def test_a_failed_upgrade_succeeds_with_the_corrected_pipeline(at: str, tmp_path
     assert "upgrade: 0 done, 0 void, 1 not applied yet" in command("upgrade", at, "--wait-s", "0")
     take(at, load(f"{tmp_path}/mended.py:ledger"))
     rows = map(json.loads, command("states", at, "--json").splitlines())
-    assert {each["group"]: (each["state"], each["old_version"]) for each in rows} == {
+    assert {state["group"]: (state["state"], state["old_version"]) for state in rows} == {
         "old": ({"sum": 500}, None),
         "new": ({"sum": 2}, None),
     }
@@ -133,14 +133,14 @@ def test_a_failed_upgrade_succeeds_with_the_corrected_pipeline(at: str, tmp_path
 @pytest.mark.parametrize("at", ["database"], indirect=True)
 def test_upgrade_with_a_pipeline_upgrades_at_once(at: str, tmp_path: Path) -> None:
     (tmp_path / "mended.py").write_text(MENDED)
-    told = command("upgrade", at, "--pipeline", f"{tmp_path}/mended.py:ledger")
-    assert "upgrade: 1 done, 0 void, 0 not applied yet." in told
+    printed = command("upgrade", at, "--pipeline", f"{tmp_path}/mended.py:ledger")
+    assert "upgrade: 1 done, 0 void, 0 not applied yet." in printed
     assert command("states", at, "--older", "--json") == ""
 
 
-def take(at: str, pipeline: inturn.Pipeline[Any, Any, Any]) -> None:
+def take(target: str, pipeline: inturn.Pipeline[Any, Any, Any]) -> None:
     """Take the decisions about a store."""
-    path, _, name = at.partition("#")
+    path, _, name = target.partition("#")
     if not name:
         step(Path(path), pipeline, [])
         return
@@ -152,8 +152,8 @@ def take(at: str, pipeline: inturn.Pipeline[Any, Any, Any]) -> None:
 def test_pipelines_counts_older_states(at: str) -> None:
     path = at.partition("#")[0]
     assert f"ledger: s{OLDER}" in command("pipelines", path)
-    (found,) = json.loads(command("pipelines", path, "--json"))
-    assert found["versions"] == {"1": 1, "2": 1}
+    (listed,) = json.loads(command("pipelines", path, "--json"))
+    assert listed["versions"] == {"1": 1, "2": 1}
 
 
 def test_states_of_one_version_show_no_version(tmp_path: Path) -> None:

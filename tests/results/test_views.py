@@ -51,11 +51,11 @@ def db(address: str) -> Iterator[Database]:
 
 def rows(db: Database, sql: str) -> list[tuple[Any, ...]]:
     with db.transaction() as tx:
-        return [tuple(_value(each) for each in row) for row in tx.execute(sql).fetchall()]
+        return [tuple(_value(value) for value in row) for row in tx.execute(sql).fetchall()]
 
 
-def _value(each: Any) -> Any:
-    return json.loads(each) if isinstance(each, str) and each.startswith(("{", "[")) else each
+def _value(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) and value.startswith(("{", "[")) else value
 
 
 def test_the_states_view_joins_with_user_tables(db: Database) -> None:
@@ -95,15 +95,15 @@ def test_the_outputs_and_rejections_views_list_rows(db: Database) -> None:
 
 
 def test_the_states_view_finds_a_group_by_index(db: Database, request: pytest.FixtureRequest) -> None:
-    asked = f"{STATES.split(' order', maxsplit=1)[0]} where pipeline = 'ledger' and \"group\" = 'well'"
+    query = f"{STATES.split(' order', maxsplit=1)[0]} where pipeline = 'ledger' and \"group\" = 'well'"
     if isinstance(db.store, SqliteStore):
         with db.transaction() as tx:
-            found = tx.execute(f"explain query plan {asked}").fetchall()
+            plan_rows = tx.execute(f"explain query plan {query}").fetchall()
     else:  # over a connection of its own, whose settings stay as they are set
         with psycopg.connect(request.getfixturevalue("postgres_url")) as connection:
             connection.execute("set enable_seqscan = off")  # a few rows are scanned whatever there is
-            found = connection.execute(f"explain {asked}".encode()).fetchall()
-    plan = " ".join(str(each) for row in found for each in row)
+            plan_rows = connection.execute(f"explain {query}".encode()).fetchall()
+    plan = " ".join(str(value) for row in plan_rows for value in row)
     assert "SCAN" not in plan
     assert "Seq Scan on inturn_group" not in plan
 

@@ -31,7 +31,7 @@ def test_the_documentation_site_has_no_broken_link_or_web_resource(tmp_path: Pat
 def check_links(site: Path) -> None:
     pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     anchors = {str(page): set(ANCHOR.findall(text)) for page, text in pages.items()}
-    there = {str(each) for each in site.rglob("*")}
+    paths = {str(path) for path in site.rglob("*")}
     assert len(pages) > 30
     broken = []
     for page, text in pages.items():
@@ -42,9 +42,9 @@ def check_links(site: Path) -> None:
             if parts.scheme or link.startswith("//"):
                 continue
             target = normpath(page.parent / unquote(parts.path)) if parts.path else str(page)
-            target = f"{target}/index.html" if f"{target}/index.html" in there else target
+            target = f"{target}/index.html" if f"{target}/index.html" in paths else target
             anchor = unquote(parts.fragment)
-            if target not in there or (anchor and target in anchors and anchor not in anchors[target]):
+            if target not in paths or (anchor and target in anchors and anchor not in anchors[target]):
                 broken.append((page.name, link))
     assert broken == []
 
@@ -53,8 +53,8 @@ def check_that_nothing_is_loaded_from_the_web(site: Path) -> None:
     loaded = {
         (page.name, address)
         for page in site.rglob("*.html")
-        for found in LOADED.findall(page.read_text(encoding="utf-8"))
-        for address in found
+        for addresses in LOADED.findall(page.read_text(encoding="utf-8"))
+        for address in addresses
         if urlsplit(address).scheme in ("http", "https") or address.startswith("//")
     }
     assert loaded == set()

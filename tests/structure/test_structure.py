@@ -14,11 +14,11 @@ ALLOWED: dict[str, set[str]] = {}  # at most three in all, each with its reason
 
 
 def test_each_house_rule_holds() -> None:
-    figures = {what: set(which) for what, _, which in structure.figures()}
-    broken = {what: which - ALLOWED.get(what, set()) for what, which in figures.items()}
-    assert not {what: sorted(which) for what, which in broken.items() if which}
+    figures = {rule: set(names) for rule, _, names in structure.figures()}
+    broken = {rule: names - ALLOWED.get(rule, set()) for rule, names in figures.items()}
+    assert not {rule: sorted(names) for rule, names in broken.items() if names}
     assert sum(map(len, ALLOWED.values())) <= 3
-    assert all(names <= figures[what] for what, names in ALLOWED.items()), "an exception that nothing needs any more"
+    assert all(names <= figures[rule] for rule, names in ALLOWED.items()), "an exception that nothing needs any more"
 
 
 def test_each_house_rule_check_finds_its_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,5 +27,5 @@ def test_each_house_rule_check_finds_its_violation(tmp_path: Path, monkeypatch: 
     (tmp_path / "two.py").write_text('"""Two."""\nclass Twice: ...\n')
     (tmp_path / "queries.sql").write_text("-- name: unused\nselect 1;\n" * 2)
     monkeypatch.setattr(structure, "PACKAGE", tmp_path)
-    found = {what: count for what, count, _ in structure.figures()}
-    assert all(found.values()), found
+    counts = {rule: count for rule, count, _ in structure.figures()}
+    assert all(counts.values()), counts

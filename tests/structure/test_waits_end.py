@@ -15,7 +15,7 @@ ENDS = {"wait", "join", "communicate"}
 
 def calls(tree: ast.AST) -> Iterator[ast.Call]:
     """Yield the calls of a program."""
-    yield from (each for each in ast.walk(tree) if isinstance(each, ast.Call))
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
 def is_barrier(value: ast.expr) -> bool:
@@ -26,17 +26,19 @@ def is_barrier(value: ast.expr) -> bool:
 def unlimited(source: str) -> Iterator[int]:
     """Yield the lines that wait without a limit."""
     tree = ast.parse(source)
-    asyncio_s = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Await)}
-    asyncio_s |= {id(each) for call in calls(tree) if "wait_for" in ast.unparse(call.func) for each in call.args}
+    asyncio_s = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Await)}
+    asyncio_s |= {
+        id(argument) for call in calls(tree) if "wait_for" in ast.unparse(call.func) for argument in call.args
+    }
     barriers = {
-        ast.unparse(each.targets[0])
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Assign) and is_barrier(each.value)
+        ast.unparse(node.targets[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and is_barrier(node.value)
     }
     for call in calls(tree):
         if id(call) in asyncio_s:
             continue
-        keywords = {each.arg for each in call.keywords}
+        keywords = {keyword.arg for keyword in call.keywords}
         match call.func:
             case ast.Attribute(value=ast.Name(id="subprocess") | ast.Attribute(attr="request"), attr=name) if (
                 name in RUNS
@@ -60,7 +62,7 @@ def test_no_test_waits_without_a_timeout(path: Path) -> None:
 
 
 def test_unlimited_finds_waits_without_a_timeout() -> None:
-    found = """
+    sample = """
 import subprocess, threading, urllib.request
 subprocess.run(["x"])
 subprocess.run(["x"], timeout=1)
@@ -72,4 +74,4 @@ thread.join()
 async def wait(event):
     await event.wait()
 """
-    assert list(unlimited(found)) == [3, 5, 7, 8, 9]
+    assert list(unlimited(sample)) == [3, 5, 7, 8, 9]

@@ -35,9 +35,9 @@ def texts_of(source: str) -> Iterator[tuple[int, str]]:
     tree = ast.parse(source)
     hidden = {
         id(node.value)
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in each.body
+        for scope in ast.walk(tree)
+        if isinstance(scope, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in scope.body
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     for node in ast.walk(tree):
@@ -63,20 +63,20 @@ def found_in(texts: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str, str]]
     """Return the texts with a phrase of the list: their line, the phrase, and what to write instead."""
     for number, text in texts:
         for pattern, plain in PHRASES.items():
-            if found := re.search(pattern, text):
-                yield number, text[max(0, found.start() - 30) : found.end() + 30], plain
+            if matched := re.search(pattern, text):
+                yield number, text[max(0, matched.start() - 30) : matched.end() + 30], plain
 
 
 def check(files: Iterable[Path], least: int, read: Callable[[str], Iterator[tuple[int, str]]]) -> None:
     """Check that no file has a phrase of the list in the texts that ``read`` finds in it."""
     known = sorted(files)
     assert len(known) > least
-    found = [
+    faults = [
         f"{file.relative_to(ROOT)}:{number}: {part!r}; write: {plain}"
         for file in known
         for number, part, plain in found_in(read(file.read_text()))
     ]
-    assert not found, "\n".join(found)
+    assert not faults, "\n".join(faults)
 
 
 def test_no_string_of_the_package_contains_a_forbidden_phrase() -> None:

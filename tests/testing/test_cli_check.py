@@ -79,23 +79,23 @@ def document(name: str, *arguments: Any, **more: Any) -> Any:
 def test_check_prints_a_table_of_engines_and_the_unreadable_lines(here: Path) -> None:
     ran = check("ledger")
     assert ran.exit_code == 0, ran.stderr
-    table, *said = ran.stdout.replace("\nUnreadable", "\f").replace("\nAll engines", "\f").split("\f")
+    table, *sections = ran.stdout.replace("\nUnreadable", "\f").replace("\nAll engines", "\f").split("\f")
     rows = [line.split() for line in table.splitlines()]
     assert rows[0] == ["ledger:", "in.jsonl,", "seed", "0"]
     assert " ".join(rows[1]) == "engine groups messages applied duplicate held rejected outputs s agrees"
     assert rows[2][:8] + rows[2][9:] == ["replay", "2", "4", "2", "1", "1", "0", "2", "reference"]
     assert rows[3][:8] + rows[3][9:] == ["worker", "2", "4", "2", "1", "1", "0", "2", "yes"]
     assert all(len(line) <= 80 for line in table.splitlines())
-    why = "in.jsonl, line 6: amount is null, expected float"
-    assert said[0].strip() == f"as Paid: 3 messages, such as {why}"
-    assert said[1].strip() == ("agree: 2 groups, 2 messages applied, 2 outputs. The handler is deterministic.")
+    reason = "in.jsonl, line 6: amount is null, expected float"
+    assert sections[0].strip() == f"as Paid: 3 messages, such as {reason}"
+    assert sections[1].strip() == ("agree: 2 groups, 2 messages applied, 2 outputs. The handler is deterministic.")
 
 
 def test_check_prints_the_result_as_json(here: Path) -> None:
-    told = document("ledger", "--seed", 3)
-    assert (told["agree"], told["seed"], told["notes"], told["differences"]) == (True, 3, [], [])
-    assert told["engines"]["worker"].pop("seconds") >= 0
-    assert told["engines"]["worker"] == {
+    report = document("ledger", "--seed", 3)
+    assert (report["agree"], report["seed"], report["notes"], report["differences"]) == (True, 3, [], [])
+    assert report["engines"]["worker"].pop("seconds") >= 0
+    assert report["engines"]["worker"] == {
         "agrees": True,
         "groups": 2,
         "received": 4,
@@ -105,7 +105,7 @@ def test_check_prints_the_result_as_json(here: Path) -> None:
         "rejected": {},
         "outputs": 2,
     }
-    assert [line.split(": ")[0] for line in told["left_out"]] == [
+    assert [line.split(": ")[0] for line in report["left_out"]] == [
         "in.jsonl, line 6",
         "in.jsonl, line 7",
         "in.jsonl, line 8 is not a JSON object",
@@ -113,27 +113,27 @@ def test_check_prints_the_result_as_json(here: Path) -> None:
 
 
 def test_check_names_a_difference_and_exits_with_1(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = group_task.OutputRecord
-    monkeypatch.setattr(group_task, "OutputRecord", lambda *row: made(*row)._replace(effect_id="e"))
+    original = group_task.OutputRecord
+    monkeypatch.setattr(group_task, "OutputRecord", lambda *row: original(*row)._replace(effect_id="e"))
     ran = check("ledger")
     assert ran.exit_code == 1
     assert [line.split()[-1] for line in ran.stdout.splitlines()[2:4]] == ["reference", "NO"]
     assert "worker differs in 1 group:\n  group 'a' has different outputs: replay has {'" in ran.stdout
     assert "worker has {'e': {'account': 'a', 'revision': 2, 'amount': 2.5, 'day': '2024-02-01'}}" in ran.stdout
-    told = document("ledger")
-    assert (told["agree"], told["engines"]["worker"]["agrees"]) == (False, False)
-    assert [(each["engine"], each["group"], each["what"]) for each in told["differences"]] == [
-        ("worker", "a", "outputs")
-    ]
+    report = document("ledger")
+    assert (report["agree"], report["engines"]["worker"]["agrees"]) == (False, False)
+    assert [
+        (difference["engine"], difference["group"], difference["what"]) for difference in report["differences"]
+    ] == [("worker", "a", "outputs")]
 
 
 def test_check_names_a_nondeterministic_handler_and_exits_with_1(here: Path) -> None:
     ran = check("counting")
     assert ran.exit_code == 1
     assert ran.stdout.startswith("The handler of pipeline 'c' is not deterministic: after the message {'account'")
-    told = document("counting")
-    assert not told["agree"]
-    assert "one run returned the state {} and the outputs [0], and another" in told["not_deterministic"]
+    report = document("counting")
+    assert not report["agree"]
+    assert "one run returned the state {} and the outputs [0], and another" in report["not_deterministic"]
 
 
 def test_check_reads_a_folder_with_plain_and_gzip_files(here: Path) -> None:
@@ -143,8 +143,8 @@ def test_check_reads_a_folder_with_plain_and_gzip_files(here: Path) -> None:
     with gzip.open(folder / "a.jsonl.gz", "wt") as file:
         file.write(LINES[1] + "\n" + LINES[2] + "\n")
     (folder / "_SUCCESS").write_text("")
-    told = document("plain", source="events")
-    assert told["engines"]["worker"]["received"] == 3
+    report = document("plain", source="events")
+    assert report["engines"]["worker"]["received"] == 3
     assert document("plain", "--limit", 2, source="events")["engines"]["worker"]["received"] == 2
 
 
@@ -155,8 +155,8 @@ def test_check_sorts_by_the_arrival_column_even_if_the_message_type_lacks_it(her
 
 @pytest.mark.thorough
 def test_check_disorder_adds_duplicates_and_reorders_messages(here: Path) -> None:
-    many = [json.dumps({"account": "a", "revision": n, "amount": n, "n": n}) for n in range(1, 200)]
-    (here / "many.jsonl").write_text("\n".join(many))
+    messages = [json.dumps({"account": "a", "revision": n, "amount": n, "n": n}) for n in range(1, 200)]
+    (here / "many.jsonl").write_text("\n".join(messages))
     clean, bad = (document("came", *more, source="many.jsonl")["engines"]["worker"] for more in ([], ["--disorder"]))
     assert (clean["received"], clean["applied"]) == (199, 199)
     assert bad["received"] > 199 > bad["applied"]
@@ -168,10 +168,10 @@ def test_check_fails_above_max_rejected_with_the_most_common_reasons(here: Path)
     (here / "texts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     ran = check("plain", "--max-rejected", "10%", source="texts.jsonl")
     assert ran.exit_code == 1
-    said = " ".join(ran.stdout.split())
-    assert "9 messages (82%) rejected; --max-rejected is 10%:" in said
-    assert "8 times: invalid: revision is … of type str; expected a … integer" in said
-    assert "1 time: invalid: revision is null" in said
+    printed = " ".join(ran.stdout.split())
+    assert "9 messages (82%) rejected; --max-rejected is 10%:" in printed
+    assert "8 times: invalid: revision is … of type str; expected a … integer" in printed
+    assert "1 time: invalid: revision is null" in printed
     assert check("plain", "--max-rejected", "90%", source="texts.jsonl").exit_code == 0
     assert document("plain", "--max-rejected", "1", source="texts.jsonl")["rejections"]["messages"] == 9
 
@@ -204,8 +204,8 @@ NOT_DONE = {
 
 @pytest.mark.parametrize("case", NOT_DONE)
 def test_check_reports_invalid_arguments_without_a_traceback(here: Path, case: str) -> None:
-    given, code, words = NOT_DONE[case]
-    ran = check(*given)
+    arguments, code, words = NOT_DONE[case]
+    ran = check(*arguments)
     assert (ran.exit_code, ran.stdout) == (code, "")
     assert words in " ".join(ran.stderr.split())
     assert "Traceback" not in ran.stderr

@@ -35,7 +35,7 @@ def pipeline(order: Any = None, handler: Any = post, **more: Any) -> Pipeline:
 
 
 CLEAN = [{"account": a, "revision": n, "amount": n} for n in range(1, 40) for a in "abc"]
-BAD = disorder(CLEAN, seed=1, lost=0.02, contradict=lambda each: {**each, "amount": 7})
+BAD = disorder(CLEAN, seed=1, lost=0.02, contradict=lambda message: {**message, "amount": 7})
 
 # -- what engines differ in ------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ WHOLE = EngineResult(
 
 
 def told(**other: Any) -> list[str]:
-    return [str(each) for each in differences("replay", WHOLE, "batch", replace(WHOLE, **other))]
+    return [str(difference) for difference in differences("replay", WHOLE, "batch", replace(WHOLE, **other))]
 
 
 def test_equal_results_have_no_differences() -> None:
@@ -118,14 +118,14 @@ def test_a_conflict_beyond_the_remembered_revisions_may_be_counted_as_stale() ->
 def test_remembered_revisions_limits_the_tolerance_for_stale_conflicts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REMEMBERED_REVISIONS", 4)
     clean = [{"account": "a", "revision": n, "amount": n} for n in range(1, 21)]
-    found = compare(pipeline(), [*clean, clean[1] | {"amount": 9}, clean[18] | {"amount": 9}], engines=["worker"])
-    assert found.results["replay"].forgotten == {"a": 1}
-    assert found.differences == []
+    comparison = compare(pipeline(), [*clean, clean[1] | {"amount": 9}, clean[18] | {"amount": 9}], engines=["worker"])
+    assert comparison.results["replay"].forgotten == {"a": 1}
+    assert comparison.differences == []
 
 
 def test_different_effect_ids_of_an_engine_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = group_task.OutputRecord
-    monkeypatch.setattr(group_task, "OutputRecord", lambda *row: made(*row)._replace(effect_id=f"other {row[-2]}"))
+    original = group_task.OutputRecord
+    monkeypatch.setattr(group_task, "OutputRecord", lambda *row: original(*row)._replace(effect_id=f"other {row[-2]}"))
     with pytest.raises(
         Different, match=r"group 'a' has different outputs: replay has .* worker has .*'other [0-9a-f]+'"
     ):
@@ -145,10 +145,10 @@ def test_an_engine_error_is_reported_as_a_difference(monkeypatch: pytest.MonkeyP
         raise StoreError(msg)
 
     monkeypatch.setattr(sys.modules["inturn.testing.compare"], "run_worker", full)
-    found = compare(pipeline(), CLEAN, engines=["worker"])
-    assert [each.other for each in found.differences] == ["worker"]
-    assert str(found.differences[0]) == "worker: StoreError: the disk is full"
-    assert not found.agrees("worker")
+    comparison = compare(pipeline(), CLEAN, engines=["worker"])
+    assert [difference.other for difference in comparison.differences] == ["worker"]
+    assert str(comparison.differences[0]) == "worker: StoreError: the disk is full"
+    assert not comparison.agrees("worker")
 
 
 # -- handlers that are not pure --------------------------------------------------------------------------------
@@ -227,21 +227,25 @@ def test_a_handler_may_change_the_state_in_place() -> None:
 
 def test_the_message_list_is_the_arrival_order() -> None:
     orders = [Monotone("revision"), Gapless("revision")]
-    came = [{"account": "a", "revision": n, "amount": n} for n in (2, 1, 3)]
-    applied = [same(pipeline(order), came).counts.applied for order in orders]
+    messages = [{"account": "a", "revision": n, "amount": n} for n in (2, 1, 3)]
+    applied = [same(pipeline(order), messages).counts.applied for order in orders]
     assert applied == [2, 3], "in order of revision, Monotone would apply all three"
 
 
 def test_messages_are_sorted_by_the_arrival_field_if_every_message_has_one() -> None:
-    came = [{"account": "a", "revision": n, "amount": n, "offset": at} for n, at in ((2, 7), (1, 3), (3, 9))]
-    line = pipeline(Monotone("revision"), arrival="offset")
-    assert same(line, came).counts.applied == 3
-    unsaid = [{**each, "offset": None} for each in came]
-    assert same(line, unsaid).counts.applied == 2, "none says: the list decides"
-    some = [came[0], {**came[1], "offset": None}, came[2]]
-    assert same(line, some).counts.applied == 3, "it came with the one before it, and is before it by its revision"
+    messages = [
+        {"account": "a", "revision": n, "amount": n, "offset": offset} for n, offset in ((2, 7), (1, 3), (3, 9))
+    ]
+    definition = pipeline(Monotone("revision"), arrival="offset")
+    assert same(definition, messages).counts.applied == 3
+    unsaid = [{**message, "offset": None} for message in messages]
+    assert same(definition, unsaid).counts.applied == 2, "none says: the list decides"
+    partly = [messages[0], {**messages[1], "offset": None}, messages[2]]
+    assert same(definition, partly).counts.applied == 3, (
+        "it came with the one before it, and is before it by its revision"
+    )
     with pytest.raises(InputError, match=r"the messages cannot be sorted by their field 'offset': '<' not supported"):
-        same(line, [came[0], {**came[1], "offset": "late"}])
+        same(definition, [messages[0], {**messages[1], "offset": "late"}])
 
 
 @dataclass(frozen=True)
@@ -254,7 +258,7 @@ class Reading:
 
 def test_typed_records_without_arrival_values_keep_the_list_order() -> None:
     noon = dt.datetime(2024, 5, 1, 14, tzinfo=dt.timezone(dt.timedelta(hours=2)))
-    line = Pipeline(
+    definition = Pipeline(
         name="r",
         group="device",
         order=Arrival(),
@@ -263,14 +267,14 @@ def test_typed_records_without_arrival_values_keep_the_list_order() -> None:
         message=Reading,
         handler=lambda state, reading: ({"last": reading.id, "at": reading.at.isoformat()}, [reading.offset]),
     )
-    story = same(line, [Reading("a", noon, name) for name in "zyx"])
-    assert story.states == {"a": {"last": "x", "at": "2024-05-01T12:00:00+00:00"}}, "times are in UTC"
-    assert sorted(story.outputs["a"].values()) == [0, 1, 2]
+    result = same(definition, [Reading("a", noon, name) for name in "zyx"])
+    assert result.states == {"a": {"last": "x", "at": "2024-05-01T12:00:00+00:00"}}, "times are in UTC"
+    assert sorted(result.outputs["a"].values()) == [0, 1, 2]
 
 
 def test_messages_without_group_or_revision_are_rejected_by_every_engine() -> None:
-    came: list[Any] = [*CLEAN, {"account": None, "revision": 1, "amount": 1}, {"account": "a", "amount": 1}, {}]
-    assert same(pipeline(), came).rejected == {"": {"invalid": 2}, "a": {"invalid": 1}}
+    messages: list[Any] = [*CLEAN, {"account": None, "revision": 1, "amount": 1}, {"account": "a", "amount": 1}, {}]
+    assert same(pipeline(), messages).rejected == {"": {"invalid": 2}, "a": {"invalid": 1}}
 
 
 @pytest.mark.parametrize("then", ["park", "skip", "fail"])
@@ -280,8 +284,8 @@ def test_the_test_clock_advances_only_between_message_parts(then: Any, timeout: 
     """Whatever the time is, and however long the engines take."""
     statuses = set()
     for seed in range(4):
-        story = same(pipeline(on_gap=Wait(timeout, then=then)), BAD, seed=seed)
-        statuses |= set(story.statuses.values())
+        result = same(pipeline(on_gap=Wait(timeout, then=then)), BAD, seed=seed)
+        statuses |= set(result.statuses.values())
     assert ("gap" in statuses, "waiting" in statuses) == (then == "park", then == "fail")
 
 
@@ -291,17 +295,17 @@ def test_handler_retries_do_not_pause_in_the_differential_test() -> None:
             raise Retryable
         return state, []
 
-    line = pipeline(handler=busy, retry=Retry(5, "1 hour"))
-    assert same(line, CLEAN).errors == dict.fromkeys("abc", "Retryable")
+    definition = pipeline(handler=busy, retry=Retry(5, "1 hour"))
+    assert same(definition, CLEAN).errors == dict.fromkeys("abc", "Retryable")
 
 
 def test_late_and_held_messages_agree_with_the_pure_timeline() -> None:
     noon = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
-    came = [
+    messages = [
         {"account": "a", "id": str(n), "at": noon + dt.timedelta(seconds=n), "amount": n} for n in (5, 1, 30, 2, 29, 60)
     ]
-    story = same(pipeline(Timestamp("at", lateness="10 seconds"), id="id"), came)
-    assert (story.rejected, story.holding()) == ({"a": {"late": 1}}, 1)
+    result = same(pipeline(Timestamp("at", lateness="10 seconds"), id="id"), messages)
+    assert (result.rejected, result.holding()) == ({"a": {"late": 1}}, 1)
 
 
 def test_no_messages_give_no_states() -> None:

@@ -18,38 +18,40 @@ def test_disorder_is_determined_by_its_seed() -> None:
 
 
 def test_disorder_keeps_all_messages_and_duplicates_and_delays_some() -> None:
-    came = disorder(CLEAN, seed=3)
-    counts = Counter(came)
+    delivered = disorder(CLEAN, seed=3)
+    counts = Counter(delivered)
     assert counts.keys() == set(CLEAN)
-    assert len(came) - len(CLEAN) == sum(count == 2 for count in counts.values())
-    assert 20 < len(came) - len(CLEAN) < 100
-    assert came != sorted(came)
+    assert len(delivered) - len(CLEAN) == sum(count == 2 for count in counts.values())
+    assert 20 < len(delivered) - len(CLEAN) < 100
+    assert delivered != sorted(delivered)
 
 
 def test_disorder_places_duplicates_near_and_far() -> None:
-    came = disorder(CLEAN, seed=3, displaced=0)
-    places = [(came.index(each), len(came) - 1 - came[::-1].index(each)) for each in CLEAN]
+    delivered = disorder(CLEAN, seed=3, displaced=0)
+    places = [(delivered.index(message), len(delivered) - 1 - delivered[::-1].index(message)) for message in CLEAN]
     apart = [last - first for first, last in places if last > first]
     assert min(apart) <= 20
     assert max(apart) > 200
 
 
 def test_disorder_displaces_messages_by_at_most_the_distance() -> None:
-    came = disorder(CLEAN, seed=4, duplicates=0, displaced=1, distance=5)
-    assert sorted(came) == CLEAN
-    assert 0 < max(place - each for place, each in enumerate(came)) <= 5
+    delivered = disorder(CLEAN, seed=4, duplicates=0, displaced=1, distance=5)
+    assert sorted(delivered) == CLEAN
+    assert 0 < max(place - message for place, message in enumerate(delivered)) <= 5
 
 
 def test_disorder_loses_the_given_share_of_messages() -> None:
-    came = disorder(CLEAN, seed=5, duplicates=0, lost=0.1)
-    assert 420 < len(came) < 480
+    delivered = disorder(CLEAN, seed=5, duplicates=0, lost=0.1)
+    assert 420 < len(delivered) < 480
 
 
 def test_disorder_adds_the_given_share_of_conflicts() -> None:
-    came = disorder(CLEAN, seed=6, duplicates=0, displaced=0, contradict=lambda each: each + 0.5, conflicts=0.1)
-    others = [each for each in came if isinstance(each, float)]
-    assert 25 < len(others) < 75
-    assert [each for each in came if isinstance(each, int)] == CLEAN
+    delivered = disorder(
+        CLEAN, seed=6, duplicates=0, displaced=0, contradict=lambda message: message + 0.5, conflicts=0.1
+    )
+    contradicting = [message for message in delivered if isinstance(message, float)]
+    assert 25 < len(contradicting) < 75
+    assert [message for message in delivered if isinstance(message, int)] == CLEAN
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,10 @@ class Posted(msgspec.Struct, frozen=True):
 
 @pytest.mark.parametrize("kind", [Paid, Posted, lambda n: {"n": n}])
 def test_disorder_renumbers_the_arrival_field(kind: Any) -> None:
-    came = disorder([kind(n) for n in range(50)], seed=1, arrival="offset")
-    assert [each["offset"] if isinstance(each, dict) else each.offset for each in came] == list(range(len(came)))
+    delivered = disorder([kind(n) for n in range(50)], seed=1, arrival="offset")
+    assert [message["offset"] if isinstance(message, dict) else message.offset for message in delivered] == list(
+        range(len(delivered))
+    )
 
 
 def test_disorder_refuses_a_share_outside_0_to_1() -> None:

@@ -30,7 +30,7 @@ A = TypeVar("A", bound=ClientCall)
 
 
 def send(
-    at: float,
+    start_s: float,
     dedup_id: str,
     number: int | None,
     *,
@@ -40,21 +40,21 @@ def send(
     lasts: float = 0.1,
 ) -> SendCall:
     known = {"dedup_id": dedup_id, "group": group, "body": f"body of {dedup_id}", "number": number}
-    return at_time(at, SendCall, by, outcome, lasts, **known)
+    return at_time(start_s, SendCall, by, outcome, lasts, **known)
 
 
-def receive(at: float, *deliveries: ReceivedMessage, by: str = "t", lasts: float = 0.1) -> ReceiveCall:
-    return at_time(at, ReceiveCall, by, OK, lasts, deliveries=list(deliveries))
+def receive(start_s: float, *deliveries: ReceivedMessage, by: str = "t", lasts: float = 0.1) -> ReceiveCall:
+    return at_time(start_s, ReceiveCall, by, OK, lasts, deliveries=list(deliveries))
 
 
 def settle(
-    at: float, number: int, handle: str, *, outcome: str = OK, deletes: bool = True, by: str = "t"
+    start_s: float, number: int, handle: str, *, outcome: str = OK, deletes: bool = True, by: str = "t"
 ) -> SettleCall:
-    return at_time(at, SettleCall, by, outcome, number=number, handle=handle, deletes=deletes)
+    return at_time(start_s, SettleCall, by, outcome, number=number, handle=handle, deletes=deletes)
 
 
-def at_time(at: float, kind: type[A], by: str, outcome: str, lasts: float = 0.1, **fields: object) -> A:
-    return kind(client=by, asked=round(at * S), answered=round((at + lasts) * S), outcome=outcome, **fields)
+def at_time(start_s: float, kind: type[A], by: str, outcome: str, lasts: float = 0.1, **fields: object) -> A:
+    return kind(client=by, asked=round(start_s * S), answered=round((start_s + lasts) * S), outcome=outcome, **fields)
 
 
 def given(dedup_id: str, number: int, handle: str, *, group: str = "g") -> ReceivedMessage:
@@ -89,27 +89,27 @@ def faults(change: Callable[[list[Event]], object]) -> list[str]:
     """What is found in the sound history with one change."""
     events = deepcopy(A_SOUND_HISTORY)
     change(events)
-    found = check(events, visibility_s=VISIBILITY_S)
-    for anomaly in found:
+    anomalies = check(events, visibility_s=VISIBILITY_S)
+    for anomaly in anomalies:
         assert is_proof(anomaly.events, anomaly), anomaly
         for event in anomaly.events:
-            assert not is_proof([each for each in anomaly.events if each is not event], anomaly), "too many events"
+            assert not is_proof([other for other in anomaly.events if other is not event], anomaly), "too many events"
         assert str(anomaly).startswith(f"{anomaly.kind}: {anomaly.text}\n  0.000 to ")
-    return [each.text for each in found]
+    return [anomaly.text for anomaly in anomalies]
 
 
 def is_proof(events: Sequence[Event], anomaly: Anomaly) -> bool:
     """Whether the events show the anomaly by themselves."""
-    again = check(events, visibility_s=VISIBILITY_S, is_drained=anomaly.kind is AnomalyKind.LOST)
-    return any((each.kind, each.text) == (anomaly.kind, anomaly.text) for each in again)
+    repeated = check(events, visibility_s=VISIBILITY_S, is_drained=anomaly.kind is AnomalyKind.LOST)
+    return any((other.kind, other.text) == (anomaly.kind, anomaly.text) for other in repeated)
 
 
 def found(kind: type[A], events: list[Event], **fields: object) -> A:
     """The first event of its kind with these values."""
     return next(
-        each
-        for each in events
-        if isinstance(each, kind) and all(getattr(each, name) == value for name, value in fields.items())
+        event
+        for event in events
+        if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items())
     )
 
 
@@ -177,8 +177,8 @@ def test_sequence_numbers_against_the_send_order_are_detected() -> None:
 
 def test_out_of_order_deliveries_are_detected() -> None:
     def swap(events: list[Event]) -> None:
-        each = found(ReceiveCall, events, client="t").deliveries
-        each[0], each[1] = each[1], each[0]
+        deliveries = found(ReceiveCall, events, client="t").deliveries
+        deliveries[0], deliveries[1] = deliveries[1], deliveries[0]
 
     def skip(events: list[Event]) -> None:
         del found(ReceiveCall, events, client="t").deliveries[0]
@@ -208,8 +208,8 @@ def test_a_delivery_after_an_acknowledged_delete_is_detected() -> None:
 
 def test_concurrent_receives_of_one_group_are_detected() -> None:
     def soon(events: list[Event]) -> None:
-        again = found(ReceiveCall, events, client="t2", asked=round(3.2 * S))
-        again.asked, again.answered = round(2.5 * S), round(2.6 * S)
+        second = found(ReceiveCall, events, client="t2", asked=round(3.2 * S))
+        second.asked, second.answered = round(2.5 * S), round(2.6 * S)
 
     def soon_and_nothing_asked_before(events: list[Event]) -> None:
         soon(events)

@@ -62,8 +62,8 @@ class ModelQueue:
     recent: list[Callable[[], None]] = field(default_factory=list)
 
     def send(self, now: int, dedup_id: str, group: str) -> int:
-        at, number = self.known.get(dedup_id, (-(10**12), 0))
-        if now - at < self.dedup_ms:
+        sent_ms, number = self.known.get(dedup_id, (-(10**12), 0))
+        if now - sent_ms < self.dedup_ms:
             return number
         self.numbers += 1
         self.log.append(message := Stored(self.numbers, dedup_id, group))
@@ -73,25 +73,25 @@ class ModelQueue:
         return message.number
 
     def receive(self, now: int, limit: int) -> list[ReceivedMessage]:
-        given: list[ReceivedMessage] = []
-        busy = {each.group for each in self.log if each.leased_until > now and not each.is_deleted}
-        for each in self.log:
-            if len(given) == limit:
+        received: list[ReceivedMessage] = []
+        busy = {message.group for message in self.log if message.leased_until > now and not message.is_deleted}
+        for message in self.log:
+            if len(received) == limit:
                 break
-            if each.is_deleted or each.leased_until > now or (each.group in busy and not self.overtakes):
+            if message.is_deleted or message.leased_until > now or (message.group in busy and not self.overtakes):
                 continue
-            each.leased_until, each.attempts = now + self.lease_ms, each.attempts + 1
-            handle = f"{each.number}/{each.attempts}"
-            given.append(ReceivedMessage(each.number, each.dedup_id, each.group, each.dedup_id, handle))
-        return given
+            message.leased_until, message.attempts = now + self.lease_ms, message.attempts + 1
+            handle = f"{message.number}/{message.attempts}"
+            received.append(ReceivedMessage(message.number, message.dedup_id, message.group, message.dedup_id, handle))
+        return received
 
-    def settle(self, now: int, given: ReceivedMessage, *, deletes: bool) -> bool:
-        each = next((each for each in self.log if each.number == given.number), None)
-        if each is None or each.leased_until <= now or f"{each.number}/{each.attempts}" != given.handle:
-            return each is None or each.is_deleted
-        each.is_deleted, each.leased_until = deletes, 0
+    def settle(self, now: int, received: ReceivedMessage, *, deletes: bool) -> bool:
+        message = next((message for message in self.log if message.number == received.number), None)
+        if message is None or message.leased_until <= now or f"{message.number}/{message.attempts}" != received.handle:
+            return message is None or message.is_deleted
+        message.is_deleted, message.leased_until = deletes, 0
         if deletes and self.forgets_deletes:
-            self.recent.append(lambda: setattr(each, "is_deleted", False))
+            self.recent.append(lambda: setattr(message, "is_deleted", False))
         return True
 
     def crash(self) -> None:
@@ -127,10 +127,10 @@ class Clients:
         self.events.append(ReceiveCall(**self.times(f"t{taker}"), deliveries=deliveries))
 
     def settle(self, taker: int, *, deletes: bool) -> None:
-        given = self.have[taker].pop(0)
-        outcome = "ok" if self.queue.settle(self.now, given, deletes=deletes) else "LeaseExpired"
+        received = self.have[taker].pop(0)
+        outcome = "ok" if self.queue.settle(self.now, received, deletes=deletes) else "LeaseExpired"
         known = self.times(f"t{taker}") | {"outcome": outcome, "deletes": deletes}
-        self.events.append(SettleCall(**known, number=given.number, handle=given.handle))
+        self.events.append(SettleCall(**known, number=received.number, handle=received.handle))
 
     def act(self) -> None:
         self.now += self.chance.randint(2, 30)
@@ -160,7 +160,7 @@ def kinds(queue: ModelQueue, seed: int) -> set[AnomalyKind]:
     for _ in range(600):
         clients.act()
     clients.empty()
-    return {each.kind for each in check(clients.events, visibility_s=VISIBILITY_MS / 1000, is_total=True)}
+    return {anomaly.kind for anomaly in check(clients.events, visibility_s=VISIBILITY_MS / 1000, is_total=True)}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -180,21 +180,21 @@ def test_a_correct_model_queue_has_no_anomaly(seed: int) -> None:
     ],
 )
 def test_the_anomaly_of_each_broken_model_queue_is_detected(broken: dict[str, int], kind: AnomalyKind) -> None:
-    found = [kinds(ModelQueue(**broken), seed) for seed in range(6)]
-    assert sum(kind in each for each in found) >= 5, found
+    results = [kinds(ModelQueue(**broken), seed) for seed in range(6)]
+    assert sum(kind in result for result in results) >= 5, results
 
 
 def test_total_order_violations_across_groups_are_detected_only_if_required() -> None:
-    def send(at: int, dedup_id: str, group: str, number: int) -> SendCall:
+    def send(asked: int, dedup_id: str, group: str, number: int) -> SendCall:
         return SendCall(
-            client=dedup_id, asked=at, answered=at + 1, dedup_id=dedup_id, group=group, body="", number=number
+            client=dedup_id, asked=asked, answered=asked + 1, dedup_id=dedup_id, group=group, body="", number=number
         )
 
     events: list[Event] = [send(0, "a", "g", 2), send(5, "b", "h", 1)]
     assert check(events, is_drained=False) == [], "of two groups, which SQS does not order"
-    (found,) = check(events, is_drained=False, is_total=True)
-    assert found.kind is AnomalyKind.TOTAL_ORDER
-    assert list(found.events) == events
+    (anomaly,) = check(events, is_drained=False, is_total=True)
+    assert anomaly.kind is AnomalyKind.TOTAL_ORDER
+    assert list(anomaly.events) == events
 
 
 def effect(dedup_id: str, number: int, place: int, group: str = "g") -> AppliedEffect:
@@ -204,11 +204,11 @@ def effect(dedup_id: str, number: int, place: int, group: str = "g") -> AppliedE
 def test_applied_effects_are_checked_for_loss_repetition_and_order() -> None:
     sent = SendCall(client="s", asked=0, answered=1, dedup_id="a", group="g", body="", number=1)
     assert check([sent, effect("a", 1, 1), effect("b", 2, 2), effect("c", 1, 1, "h")]) == []
-    assert [each.kind for each in check([sent, effect("b", 2, 1)])] == [AnomalyKind.LOST]
-    assert [each.kind for each in check([effect("a", 1, 1), effect("a", 1, 2)])] == [AnomalyKind.TWICE]
-    (found,) = check([effect("a", 1, 1), effect("c", 3, 2), effect("b", 2, 3), effect("d", 4, 4)])
-    assert found.kind is AnomalyKind.OVERTAKEN
-    assert [each.dedup_id for each in found.events if isinstance(each, AppliedEffect)] == ["c", "b"]
+    assert [anomaly.kind for anomaly in check([sent, effect("b", 2, 1)])] == [AnomalyKind.LOST]
+    assert [anomaly.kind for anomaly in check([effect("a", 1, 1), effect("a", 1, 2)])] == [AnomalyKind.TWICE]
+    (anomaly,) = check([effect("a", 1, 1), effect("c", 3, 2), effect("b", 2, 3), effect("d", 4, 4)])
+    assert anomaly.kind is AnomalyKind.OVERTAKEN
+    assert [event.dedup_id for event in anomaly.events if isinstance(event, AppliedEffect)] == ["c", "b"]
 
 
 def test_recorded_calls_of_a_real_queue_pass_the_history_check(tmp_path: Path) -> None:
@@ -221,16 +221,16 @@ def test_recorded_calls_of_a_real_queue_pass_the_history_check(tmp_path: Path) -
         while True:
             with log.receive() as received:
                 messages = orders.receive(4)
-                received.deliveries = [ReceivedMessage.of(each) for each in messages]
+                received.deliveries = [ReceivedMessage.of(message) for message in messages]
             if not messages:
                 break
-            for message, given in zip(messages, received.deliveries, strict=True):
-                with log.settle(given.number, given.handle):
+            for message, delivery in zip(messages, received.deliveries, strict=True):
+                with log.settle(delivery.number, delivery.handle):
                     message.ack()
     events = read(tmp_path)
-    assert len(events) == 20 + 20 + len([each for each in events if isinstance(each, ReceiveCall)])
+    assert len(events) == 20 + 20 + len([event for event in events if isinstance(event, ReceiveCall)])
     check_or_raise(events, visibility_s=30, is_total=True)
-    lost = [each for each in events if not (isinstance(each, ReceiveCall) and each.deliveries)]
+    lost = [event for event in events if not (isinstance(event, ReceiveCall) and event.deliveries)]
     with pytest.raises(AssertionError, match=r"(?s)lost: m0, acknowledged as \d+, is lost\n.* more$"):
         check_or_raise(lost)
 
@@ -247,5 +247,5 @@ def test_a_call_interrupted_by_the_death_of_its_client_has_an_unknown_outcome(tm
     assert (a.outcome, b.outcome, died.outcome) == ("ok", "TimeoutError", UNKNOWN)
     assert isinstance(died, SendCall)
     assert died.dedup_id == "a"
-    came = ReceiveCall(client="t", asked=9, answered=10, deliveries=[ReceivedMessage(1, "a", "g", "1", "h")])
-    assert check([died, came]) == [], "it may have been sent"
+    received = ReceiveCall(client="t", asked=9, answered=10, deliveries=[ReceivedMessage(1, "a", "g", "1", "h")])
+    assert check([died, received]) == [], "it may have been sent"

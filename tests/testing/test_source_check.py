@@ -88,9 +88,9 @@ class Ahead(Scripted):
         super().open(partition, max(position or 0, self.read.get(partition, 0)) if position else position)
 
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        found = super().poll(limit, timeout_s)
-        Ahead.read = Ahead.read | self.at if len(found) == limit else Ahead.read
-        return found
+        records = super().poll(limit, timeout_s)
+        Ahead.read = Ahead.read | self.at if len(records) == limit else Ahead.read
+        return records
 
 
 class Reordering(Scripted):
@@ -145,10 +145,10 @@ def test_a_broken_source_is_reported_with_its_fault_and_schedule(kind: type[Scri
         source(lambda: kind(log), writer(log), seed=seed, patience_s=0.2)
     log.partitions = {"p": [], "q": [], "r": []}
     Ahead.read = {}
-    with pytest.raises(SourceFault) as again:
+    with pytest.raises(SourceFault) as repeated:
         source(lambda: kind(log), writer(log), seed=seed, patience_s=0.2)
     if kind is not Renamed:
-        assert str(again.value) == str(error.value), "the seed gives the same again"
+        assert str(repeated.value) == str(error.value), "the seed gives the same again"
 
 
 class Broker:
@@ -177,9 +177,9 @@ class Client(Source):
         self.is_open = True
 
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        found, self.broker.waiting = self.broker.waiting[:limit], self.broker.waiting[limit:]
-        self.taken += found
-        return [SourceRecord("q", None, b'{"n": %d}' % n) for n in found]
+        numbers, self.broker.waiting = self.broker.waiting[:limit], self.broker.waiting[limit:]
+        self.taken += numbers
+        return [SourceRecord("q", None, b'{"n": %d}' % n) for n in numbers]
 
     def confirm(self, partition: str, position: Any) -> None:
         self.taken = []

@@ -18,18 +18,18 @@ WRONG = {number for number, line in enumerate(CODE.read_text().splitlines(), 1) 
 def mypy(_folder: Path) -> set[int]:
     """Return the lines that mypy refuses, with the settings, and so with what it knows, of ``make lint``."""
     words = [sys.executable, "-m", "mypy", "--output", "json", str(CODE)]
-    found = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, timeout=PROGRAM_S)
-    assert not found.stderr, found.stderr
-    return {json.loads(line)["line"] for line in found.stdout.splitlines()}
+    result = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, timeout=PROGRAM_S)
+    assert not result.stderr, result.stderr
+    return {json.loads(line)["line"] for line in result.stdout.splitlines()}
 
 
 def basedpyright(folder: Path) -> set[int]:
     """Return the lines that pyright refuses."""
     words = [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", "--pythonpath", sys.executable]
-    found = subprocess.run(
+    result = subprocess.run(
         [*words, str(CODE)], capture_output=True, text=True, check=False, cwd=folder, timeout=PROGRAM_S
     )
-    return {each["range"]["start"]["line"] + 1 for each in json.loads(found.stdout)["generalDiagnostics"]}
+    return {diagnostic["range"]["start"]["line"] + 1 for diagnostic in json.loads(result.stdout)["generalDiagnostics"]}
 
 
 @pytest.mark.thorough

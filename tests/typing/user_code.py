@@ -90,7 +90,7 @@ assert_type(ledger, Pipeline[Transaction, Account, Posted])
 result = ledger.replay([Transaction("a", 1, 5), {"account": "a", "revision": 2, "amount": 5}], final=False)
 assert_type(result, Replay[Account, Posted])
 assert_type(result.states["a"].balance, int)
-assert_type([each.output for each in result.outputs], list[Posted])
+assert_type([output.output for output in result.outputs], list[Posted])
 ledger.replay([Transaction("a", 3, 5)], after=result)
 
 either = Pipeline(

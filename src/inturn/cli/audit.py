@@ -130,15 +130,15 @@ def show(report: "AuditReport", console: Console) -> None:
     if report.found:
         table = Table("found", "messages", "groups", "meaning", "examples", box=None, pad_edge=False)
         table.columns[1].justify = table.columns[2].justify = "right"
-        for kind, found in report.found.items():
-            groups = f"{found.groups:,}" if found.groups else ""
-            such = "; ".join(report.samples.get(kind, []))
+        for kind, finding in report.found.items():
+            groups = f"{finding.groups:,}" if finding.groups else ""
+            samples = "; ".join(report.samples.get(kind, []))
             table.add_row(
                 Text(kind, "red"),
-                f"{found.messages:,}",
+                f"{finding.messages:,}",
                 groups,
                 kind.meaning,
-                Text(visible_lines(such), overflow="ellipsis"),
+                Text(visible_lines(samples), overflow="ellipsis"),
             )
         console.print(table)
     elif report.messages:
@@ -146,8 +146,8 @@ def show(report: "AuditReport", console: Console) -> None:
     for line in filter(None, (_gaps(report.gaps), _late(report.late), _epochs(report), _sizes(report.sizes))):
         print_line(console, line)
     _grade(report.grade, console)
-    for what, where in report.files.items():
-        print_line(console, f"{what:9} {where}")
+    for label, where in report.files.items():
+        print_line(console, f"{label:9} {where}")
 
 
 def _grade(grade: "ProposedGrade | None", console: Console) -> None:
@@ -184,8 +184,8 @@ def _late(late: "Lateness | None") -> str:
     by = late.positions
     words = f"Lateness in messages of the group: median {by.median:,.0f}, 99% {by.p99:,.0f}, maximum {by.most:,.0f}"
     if late.seconds is not None:
-        took = late.seconds
-        words += f"; in time: {duration(took.median)}, {duration(took.p99)}, {duration(took.most)}"
+        latency = late.seconds
+        words += f"; in time: {duration(latency.median)}, {duration(latency.p99)}, {duration(latency.most)}"
     return f"{words}."
 
 
@@ -197,7 +197,7 @@ def _sizes(sizes: "GroupSizes | None") -> str:
     if sizes is None:
         return ""
     name, count = sizes.largest[0]
-    cost = next(each for each in sizes.consumers if each.consumers == 16)
+    cost = next(row for row in sizes.consumers if row.consumers == 16)
     half = f"median {sizes.median:,.0f} messages"
     return (
         f"Groups: {half}, largest {count:,} ({name}, {sizes.share:.1%}). With 16 consumers, order costs "

@@ -26,11 +26,11 @@ def backup(
     """Copy a database consistently while it is in use (cp of an open file loses data)."""
     with opened_database(database) as db:
         db.backup(copy)
-        there = db.queues()
+        queues = db.queues()
     if as_json:
-        print_json({"copy": copy, "queues": there})
+        print_json({"copy": copy, "queues": queues})
     else:
-        print_text(f"{one_line(database)} was copied to {one_line(copy)}: {counted(len(there), 'queue')}")
+        print_text(f"{one_line(database)} was copied to {one_line(copy)}: {counted(len(queues), 'queue')}")
 
 
 def restore(
@@ -45,8 +45,8 @@ def restore(
     """
     if is_address(copy) or is_address(database):
         raise InputError(_SERVER)
-    for each in (copy, database):
-        check_no_directory(each)
+    for path in (copy, database):
+        check_no_directory(path)
     if not Path(copy).is_file():
         raise NoSuchDatabase(f"no backup file {copy!r}; {nearby_databases(copy)}")
     from inturn.store.sqlite.backup import restore as put_back

@@ -63,12 +63,12 @@ def check(
         from inturn.testing import NotDeterministic, compare
         from inturn.testing.compare import ON_SPARK
 
-        wanted = [name.strip() for name in engines.split(",") if name.strip()]
+        engine_names = [name.strip() for name in engines.split(",") if name.strip()]
         definition = load(pipeline)
         files = line_files(source, form.format_)
         dialect = form.dialect(csv=files is None)
         spark = None
-        if files is None or any(name in ON_SPARK for name in wanted):
+        if files is None or any(name in ON_SPARK for name in engine_names):
             from inturn.spark.local.session import running_session
 
             spark = stack.enter_context(running_session(master))
@@ -80,10 +80,10 @@ def check(
                 sample = from_spark(spark, definition, source, form.format_, limit, dialect)
         messages = _disordered(definition, sample.messages, seed) if disorder else sample.messages
         try:
-            found = compare(
+            comparison = compare(
                 definition,
                 messages,
-                engines=wanted,
+                engines=engine_names,
                 seed=seed,
                 spark=spark,
                 around=lambda name: _showing(spark, f"{definition.name}: {name}", quiet=as_json),
@@ -91,13 +91,13 @@ def check(
         except NotDeterministic as fault:
             _name(str(fault), as_json=as_json)
             raise typer.Exit(1) from fault
-        rejected = _rejections(found, sample, definition, messages)
+        rejected = _rejections(comparison, sample, definition, messages)
         if as_json:
-            print_json(_document(found, sample, seed) | {"rejections": rejected._asdict()})
+            print_json(_document(comparison, sample, seed) | {"rejections": rejected._asdict()})
         else:
-            _show(found, sample, definition, source, seed)
+            _show(comparison, sample, definition, source, seed)
             _show_rejections(rejected, max_share)
-        if found.differences or rejected.share > max_share:
+        if comparison.differences or rejected.share > max_share:
             raise typer.Exit(1)
 
 
@@ -109,14 +109,15 @@ class _Rejections(NamedTuple):
     commonest: list[tuple[str, int]]
 
 
-def _rejections(found: "Comparison", sample: "Sample", pipeline: "Pipeline", messages: list[Any]) -> _Rejections:
-    counts = found.results["replay"].counts
+def _rejections(comparison: "Comparison", sample: "Sample", pipeline: "Pipeline", messages: list[Any]) -> _Rejections:
+    counts = comparison.results["replay"].counts
     left_out, rejected = len(sample.left_out), sum(counts.rejected.values())
     reasons = Counter(map(_without_details, sample.left_out))
     if rejected:
         try:
             reasons.update(
-                f"{each.reason}: {_without_details(each.detail)}" for each in pipeline.replay(messages).rejected
+                f"{rejection.reason}: {_without_details(rejection.detail)}"
+                for rejection in pipeline.replay(messages).rejected
             )
         except InturnError:  # raised by a policy that the comparison leaves out
             reasons.update(counts.rejected)
@@ -133,8 +134,8 @@ def _show_rejections(rejected: _Rejections, most: float) -> None:
     if rejected.share <= most:
         return
     console = plain_console()
-    said = f"{counted(rejected.messages, 'message')} ({rejected.share:.0%}) rejected; --max-rejected is {most:.0%}:"
-    print_line(console, said, "bold red")
+    summary = f"{counted(rejected.messages, 'message')} ({rejected.share:.0%}) rejected; --max-rejected is {most:.0%}:"
+    print_line(console, summary, "bold red")
     for reason, count in rejected.commonest:
         print_line(console, f"  {counted(count, 'time')}: {reason}")
 
@@ -166,37 +167,39 @@ def _disordered(pipeline: "Pipeline", messages: list[Any], seed: int) -> list[An
     from inturn.testing.engine_input import value_of
 
     name = pipeline.arrival
-    ordered = {type(value_of(each, name)) for each in messages} if name else set()
+    ordered = {type(value_of(message, name)) for message in messages} if name else set()
     if not ordered <= {int, type(None)}:
         kinds = ", ".join(sorted(kind.__name__ for kind in ordered))
         raise InputError(f"--disorder renumbers {name!r}, the order of arrival, which is {kinds}; omit --disorder")
     return disorder(messages, seed=seed, arrival=name if int in ordered else None)
 
 
-def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: str, seed: int) -> None:
+def _show(comparison: "Comparison", sample: "Sample", pipeline: "Pipeline", source: str, seed: int) -> None:
     console = plain_console()
     title = Text(visible_lines(f"{pipeline.name}: {source}, seed {seed}"), "table.title")
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for name in ("engine", "groups", "messages", "applied", "duplicate", "held", "rejected", "outputs", "s", "agrees"):
         table.add_column(name, justify="left" if name in ("engine", "agrees") else "right")
-    failed = [each.other for each in found.differences if each.other not in found.results]
-    for name in (*found.results, *failed):
-        good = found.agrees(name)
-        word = "reference" if name == "replay" else "yes" if good else "NO"
-        cells = _cells(found.results[name]) if name in found.results else [""] * 8
-        table.add_row(name, *cells, Text(word, "" if name == "replay" else "green" if good else "bold red"))
+    failed = [difference.other for difference in comparison.differences if difference.other not in comparison.results]
+    for name in (*comparison.results, *failed):
+        agrees = comparison.agrees(name)
+        word = "reference" if name == "replay" else "yes" if agrees else "NO"
+        cells = _cells(comparison.results[name]) if name in comparison.results else [""] * 8
+        table.add_row(name, *cells, Text(word, "" if name == "replay" else "green" if agrees else "bold red"))
     console.print(table)
     for line in _left_out(sample, pipeline):
         print_line(console, line, "yellow")
-    for note in found.notes:
+    for note in comparison.notes:
         print_line(console, f"Note: {note}.", "yellow")
-    if not found.differences:
-        rule = found.results["replay"]
+    if not comparison.differences:
+        rule = comparison.results["replay"]
         outputs = sum(map(len, rule.outputs.values()))
-        said = f"{len(rule.states):,} groups, {rule.counts.applied:,} messages applied, {outputs:,} outputs"
-        print_line(console, f"All engines agree: {said}. The handler is deterministic.", "green")
-    for name in dict.fromkeys(each.other for each in found.differences):
-        _print_differences(console, name, [each for each in found.differences if each.other == name])
+        summary = f"{len(rule.states):,} groups, {rule.counts.applied:,} messages applied, {outputs:,} outputs"
+        print_line(console, f"All engines agree: {summary}. The handler is deterministic.", "green")
+    for name in dict.fromkeys(difference.other for difference in comparison.differences):
+        _print_differences(
+            console, name, [difference for difference in comparison.differences if difference.other == name]
+        )
 
 
 def _numbers(result: "EngineResult") -> dict[str, Any]:
@@ -228,29 +231,30 @@ def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
 
 def _print_differences(console: Console, engine: str, differences: "list[Difference]") -> None:
     """Print the differences in words."""
-    groups = {each.group for each in differences if each.group is not None}
+    groups = {difference.group for difference in differences if difference.group is not None}
     if groups:
         print_line(console, f"{engine} differs in {counted(len(groups), 'group')}:", "bold red")
-    for each in differences[:_MOST_SHOWN]:
-        print_line(console, f"  {each}")
+    for difference in differences[:_MOST_SHOWN]:
+        print_line(console, f"  {difference}")
     if len(differences) > _MOST_SHOWN:
         print_line(console, f"  … and {len(differences) - _MOST_SHOWN:,} more; use --json for all")
 
 
-def _document(found: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:
+def _document(comparison: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:
     """Return the comparison as JSON values."""
     engines = {
-        name: {"agrees": found.agrees(name), **_numbers(result), "seconds": round(result.seconds, 3)}
-        for name, result in found.results.items()
+        name: {"agrees": comparison.agrees(name), **_numbers(result), "seconds": round(result.seconds, 3)}
+        for name, result in comparison.results.items()
     }
     differences = [
-        {"engine": each.other, "group": each.group, "what": each.what, "says": str(each)} for each in found.differences
+        {"engine": difference.other, "group": difference.group, "what": difference.what, "says": str(difference)}
+        for difference in comparison.differences
     ]
     return {
         "agree": not differences,
         "seed": seed,
         "engines": engines,
         "differences": differences,
-        "notes": found.notes,
+        "notes": comparison.notes,
         "left_out": sample.left_out,
     }

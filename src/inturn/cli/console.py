@@ -40,8 +40,8 @@ def console(
         from inturn.console import ConsoleConfig, read_config
         from inturn.console.server import console_server
         from inturn.console.store_addresses import database_of
-    for each in stores:
-        _check_exists(each)
+    for store in stores:
+        _check_exists(store)
     if take and not pipeline:
         raise InputError("--take needs the handlers of --pipeline; pass --pipeline, or omit --take")
     settings = with_telemetry_options(ConsoleConfig() if config is None else read_config(config), telemetry)
@@ -55,7 +55,7 @@ def console(
         pipelines=pipeline or (),
         apply_decisions=take,
     )
-    paths, names = [database_of(each) for each in stores], [shown(each) for each in stores]
+    paths, names = [database_of(store) for store in stores], [shown(store) for store in stores]
     stopped = Event()
     with (
         monitored(settings, filter(None, paths), lambda: {"ready": True, "stores": names}),

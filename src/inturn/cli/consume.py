@@ -118,7 +118,7 @@ class ConsumeConfig(ServiceConfig, frozen=True, kw_only=True):
     @override
     def queues(self) -> list[str]:
         """Return the queues that are consumed."""
-        return [each.queue for each in self.consumers]
+        return [consumer.queue for consumer in self.consumers]
 
     @override
     def service(self) -> "AbstractContextManager[LoopService]":
@@ -161,14 +161,14 @@ def consume(
     """Call handlers with the messages of queues until SIGTERM or Ctrl-C; running handlers finish first."""
     chosen = with_telemetry_options(ConsumeConfig() if config is None else read(config), service)
     chosen = _with_single_queue(chosen, handler, given_options(consumer))
-    found = run(chosen, until_empty=until_empty)
+    result = run(chosen, until_empty=until_empty)
     if as_json:
-        print_json(found.workers)
+        print_json(result.workers)
     else:
-        for each in found.workers:
-            counts = [f"{count} {name.replace('_', '-')}" for name, count in each.items() if name not in _NAMES]
-            print_text(f"{one_line(each['handler'])} over {one_line(each['queue'])}: {', '.join(counts)}")
-    if until_empty and not found.is_stopped and (remaining := list(_remaining(chosen))):
+        for worker in result.workers:
+            counts = [f"{count} {name.replace('_', '-')}" for name, count in worker.items() if name not in _NAMES]
+            print_text(f"{one_line(worker['handler'])} over {one_line(worker['queue'])}: {', '.join(counts)}")
+    if until_empty and not result.is_stopped and (remaining := list(_remaining(chosen))):
         print_text("\n".join(remaining), err=True)
         raise typer.Exit(1)
 
@@ -182,12 +182,12 @@ def read(path: Path) -> ConsumeConfig:
     config, folder = config_file.read(path, ConsumeConfig).value, path.parent
     consumers = tuple(
         msgspec.structs.replace(
-            each,
-            handler=resolved(folder, each.handler, ":"),
-            transaction=each.transaction and resolved(folder, each.transaction, ":"),
-            queue=resolved(folder, each.queue, "#"),
+            consumer,
+            handler=resolved(folder, consumer.handler, ":"),
+            transaction=consumer.transaction and resolved(folder, consumer.transaction, ":"),
+            queue=resolved(folder, consumer.queue, "#"),
         )
-        for each in config.consumers
+        for consumer in config.consumers
     )
     return msgspec.structs.replace(config, consumers=consumers)
 
@@ -213,43 +213,45 @@ def _service(config: ConsumeConfig) -> "Iterator[LoopService]":
     with ExitStack() as stack:
         databases = OpenDatabases(stack)
         modules: dict[str, ModuleType] = {}
-        options = [each.options(modules) for each in config.consumers]
-        places = [split_queue_target(each.queue) for each in config.consumers]
+        options = [consumer.options(modules) for consumer in config.consumers]
+        places = [split_queue_target(consumer.queue) for consumer in config.consumers]
         create_missing_queues(places, is_quiet=config.log_json)
         yield ConsumerService(
             [
                 ConsumerJob(
                     Consumer(databases.queue(path, name), **chosen, grace_s=config.grace_s),
-                    each.handler,
+                    consumer.handler,
                     shown(path),
                     name,
                 )
-                for each, chosen, (path, name) in zip(config.consumers, options, places, strict=True)
+                for consumer, chosen, (path, name) in zip(config.consumers, options, places, strict=True)
             ]
         )
 
 
 def _remaining(config: ConsumeConfig) -> "Iterator[str]":
     """Yield for each queue the parked and deferred messages that are left, with the commands for them."""
-    for each in config.consumers:
-        path, name = split_queue_target(each.queue)
+    for consumer in config.consumers:
+        path, name = split_queue_target(consumer.queue)
         with opened_database(path) as db:
             depth = db.queue(name, create=False).depth()
-        if found := _remaining_in(shown(each.queue), depth):
-            yield found
+        if remaining := _remaining_in(shown(consumer.queue), depth):
+            yield remaining
 
 
-def _remaining_in(at: str, depth: "Depth") -> str:
+def _remaining_in(target: str, depth: "Depth") -> str:
     """Return a text about the parked and deferred messages in a queue; empty if there are none."""
     parts = []
     if depth.parked and depth.messages > depth.deferred:  # a parked group may have no messages
         parts.append(
-            f"{counted(depth.parked, 'parked group')} (reasons: 'inturn queue show {at}'; "
-            f"resume: 'inturn queue resume {at} --all')"
+            f"{counted(depth.parked, 'parked group')} (reasons: 'inturn queue show {target}'; "
+            f"resume: 'inturn queue resume {target} --all')"
         )
     if depth.deferred:
-        parts.append(f"{counted(depth.deferred, 'deferred message')} (show: 'inturn peek {at}'; receive: Queue.fetch)")
-    return f"{at} is not empty; an operator has to decide about {' and '.join(parts)}." if parts else ""
+        parts.append(
+            f"{counted(depth.deferred, 'deferred message')} (show: 'inturn peek {target}'; receive: Queue.fetch)"
+        )
+    return f"{target} is not empty; an operator has to decide about {' and '.join(parts)}." if parts else ""
 
 
 def _rate(name: str, text: str | None, burst: int = 1) -> Rate | None:

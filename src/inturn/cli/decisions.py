@@ -78,11 +78,11 @@ def decide_many(
         confirm(f"{action}: {count} in {one_line(store)}", asks=asks, as_json=options.as_json)
         report = apply_or_wait(inspector, inspector.record(draft), options, store)
         takes = inspector.applied_when
-    again = _parked_again(store, report) if report.done else {}
+    parked_again = _parked_again(store, report) if report.done else {}
     if options.as_json:
-        print_json(report.to_dict() | {"parked": again})
+        print_json(report.to_dict() | {"parked": parked_again})
     else:
-        _say_report(report, again, takes)
+        _say_report(report, parked_again, takes)
     if report.void:
         raise typer.Exit(1)
 
@@ -92,18 +92,18 @@ def _parked_again(store: str, report: "DecisionReport") -> dict[str, str]:
     done = set(report.done)
     with open_inspector(store) as inspector:
         return {
-            each.group: last_line(each.error)
-            for each in inspector.parked()
-            if each.group in done and each.status in PARKED
+            parked.group: last_line(parked.error)
+            for parked in inspector.parked()
+            if parked.group in done and parked.status in PARKED
         }
 
 
-def _say_report(report: "DecisionReport", again: dict[str, str], takes: str) -> None:
+def _say_report(report: "DecisionReport", parked_again: dict[str, str], takes: str) -> None:
     counts = f"{len(report.done):,} done, {len(report.void):,} void, {len(report.pending):,} not applied yet"
     print_text(
         f"{report.action}: {counts}" + (f"; {takes} (or pass --pipeline to apply it now)." if report.pending else ".")
     )
-    print_reasons("parked", again)
+    print_reasons("parked", parked_again)
     print_reasons("void", report.void)
 
 
@@ -116,11 +116,11 @@ def show_dry_run(inspector: "DecisionService", draft: "DecisionDraft", options: 
         raise InputError("--dry-run needs the handler; pass --pipeline, such as --pipeline ledger.py:ledger")
     total, summary = len(draft.decisions) + len(draft.void), DryRunSummary(options.sample)
     with progress(f"{draft.action}, dry run", total, quiet=options.as_json) as advance:
-        for each in run(load(options.pipeline), inspector, draft):
-            summary.add([each])
+        for result in run(load(options.pipeline), inspector, draft):
+            summary.add([result])
             advance(1)
     if options.as_json:
-        sample = [each.to_dict() for each in summary.sample]
+        sample = [result.to_dict() for result in summary.sample]
         print_json(
             {"action": draft.action, "groups": total, "outcomes": summary.outcomes, "sample": sample}, default=str
         )

@@ -50,8 +50,8 @@ def forget(
     total = sum(done.messages.values())
     where = f" of {counted(len(done.messages), 'queue')}" if done.messages else ""
     print_text(f"{counted(total, 'message')}{where} {'was' if total == 1 else 'were'} removed.")
-    for each in done.pipelines:
-        print_text(f"Pipeline {one_line(each)} gave the group up.")
+    for pipeline in done.pipelines:
+        print_text(f"Pipeline {one_line(pipeline)} gave the group up.")
 
 
 def _forget_in_store(store: str, group: str, *, by: str, why: str, yes: bool, as_json: bool) -> None:

@@ -117,14 +117,14 @@ def with_options(text: str, options: Mapping[str, str]) -> str:
     names = "|".join(options)
     text = re.sub(
         rf"(?<= )({names})=(?:(?=[\s;,.)]|$)|'(next)')",
-        lambda found: " ".join(filter(None, (options[found[1]], found[2]))),
+        lambda matched: " ".join(filter(None, (options[matched[1]], matched[2]))),
         text,
     )
     if not re.match(rf"(?:{names}) is ", text):
         return text
     return re.sub(
         rf"(?:^|(?<= but )|(?<= and ))({names}) is(?: (None)\b|(?= (?:set|not|True|False|[-'\[\d])))",
-        lambda found: f"{options[found[1]]} is{' not set' if found[2] else ''}",
+        lambda matched: f"{options[matched[1]]} is{' not set' if matched[2] else ''}",
         text,
     )
 

@@ -67,31 +67,37 @@ def run(
 
         def stop() -> None:
             done.set()
-            for each in running:
-                each.stop_soon()
+            for source_run in running:
+                source_run.stop_soon()
 
-        stack.enter_context(monitored(chosen, [each.path for each in running], lambda: _health(running)))
+        stack.enter_context(monitored(chosen, [source_run.path for source_run in running], lambda: _health(running)))
         gc.freeze()  # spares the collector repeated scans of long-lived objects while records come by the thousand
         stack.callback(gc.unfreeze)
         pool = stack.enter_context(ThreadPoolExecutor(len(running)))
         stack.callback(stop)
         with stop_on_signals(stop, force=end_process):
-            futures = [pool.submit(each.run, until="caught up" if until_caught_up else "stopped") for each in running]
+            futures = [
+                pool.submit(source_run.run, until="caught up" if until_caught_up else "stopped")
+                for source_run in running
+            ]
             # A source that fails (its log and health report it) does not end the others. Python runs signal handlers
             # in the main thread, so this one wakes regularly.
             while wait(futures, limits.WORKER_LOOK_S).not_done:
                 pass
-            found = {each.name: future.result() for each, future in zip(running, futures, strict=True)}
+            results = {source_run.name: future.result() for source_run, future in zip(running, futures, strict=True)}
     if as_json:
-        print_json([{"source": name, **counts._asdict()} for name, counts in found.items()])
+        print_json([{"source": name, **counts._asdict()} for name, counts in results.items()])
         return
-    for name, counts in found.items():
+    for name, counts in results.items():
         text = f"{counts.received:,} received, {counts.rejected:,} rejected, {counts.ignored:,} ignored"
         print_text(f"{one_line(name)}: {text}" + (f", {counts.moved:,} moved" if counts.moved else ""))
 
 
 def _health(running: "list[SourceRun]") -> dict[str, Any]:
-    return {"ready": all(each.is_ready for each in running), "sources": [each.status() for each in running]}
+    return {
+        "ready": all(source_run.is_ready for source_run in running),
+        "sources": [source_run.status() for source_run in running],
+    }
 
 
 @ingest.command()
@@ -111,32 +117,36 @@ def check(
     if is_server_config(config):
         _check_webhooks(config, as_json=as_json)
         return
-    found = [each for table in read(config).sources for each in _checked(table, config.parent, limit)]
+    previews = [row for table in read(config).sources for row in _checked(table, config.parent, limit)]
     if as_json:
-        print_json(found)
+        print_json(previews)
         return
-    for each in found:
-        location = f"{one_line(each['source'])} {one_line(each['partition'])}"
-        if "not_read" in each:
+    for row in previews:
+        location = f"{one_line(row['source'])} {one_line(row['partition'])}"
+        if "not_read" in row:
             print_text(
-                f"{location}: {counted(each['not_read'] or 0, 'message')}, not read, since the broker counts deliveries"
+                f"{location}: {counted(row['not_read'] or 0, 'message')}, not read, since the broker counts deliveries"
             )
             continue
-        outcome = each.get("rejected") or f"group {each['group']}, revision {each['revision']}, id {each['id']}"
-        kind = "rejected: " if "rejected" in each else ""
-        print_text(f"{location} {json.dumps(each['position'])}: {kind}{one_line(str(outcome))}")
+        outcome = row.get("rejected") or f"group {row['group']}, revision {row['revision']}, id {row['id']}"
+        kind = "rejected: " if "rejected" in row else ""
+        print_text(f"{location} {json.dumps(row['position'])}: {kind}{one_line(str(outcome))}")
 
 
 def _check_webhooks(config: Path, *, as_json: bool) -> None:
     """Check the webhooks in a configuration file of the server; they have no requests to show."""
     from inturn.sqs.config import load
 
-    webhooks = [each.webhook() for each in load(config).webhooks]
+    webhooks = [table.webhook() for table in load(config).webhooks]
     if as_json:
-        print_json([{"webhook": each.name, "queue": each.queue, "signature": each.signature} for each in webhooks])
+        print_json(
+            [{"webhook": webhook.name, "queue": webhook.queue, "signature": webhook.signature} for webhook in webhooks]
+        )
         return
-    for each in webhooks:
-        print_text(f"{one_line(each.name)}: webhook of queue {one_line(each.queue)}, signature {each.signature}")
+    for webhook in webhooks:
+        print_text(
+            f"{one_line(webhook.name)}: webhook of queue {one_line(webhook.queue)}, signature {webhook.signature}"
+        )
     if not webhooks:
         print_text(f"{config} contains no webhooks.")
 
@@ -148,28 +158,28 @@ def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any
 
     source = table.source(folder)
     map_ = with_decoder(table.decoder(folder), with_id(source, table.message_mapping(), once=table.once).compiled())
-    found: list[dict[str, Any]] = []
+    previews: list[dict[str, Any]] = []
     try:
         for partition in source.partitions():
             source.open(partition, None)
             if not source.has_positions:
-                found.append({"source": table.name, "partition": partition, "not_read": source.lag(partition)})
+                previews.append({"source": table.name, "partition": partition, "not_read": source.lag(partition)})
         for record in source.poll(limit, 1.0) if source.has_positions else ():
             known = {"source": table.name, "partition": record.partition, "position": record.position}
             try:
                 draft = map_(record)
             except InputError as error:
-                found.append(known | {"rejected": str(error)})
+                previews.append(known | {"rejected": str(error)})
                 continue
             if draft is not None:
-                found.append(known | {"group": draft.group, "revision": draft.revision, "id": draft.dedup_id})
+                previews.append(known | {"group": draft.group, "revision": draft.revision, "id": draft.dedup_id})
     except PositionGone as error:
         raise InputError(f"{table.name}: {error}") from error
     except SourceError as error:
         raise SourceError(f"{table.name}: {error}") from error
     finally:
         source.shutdown()
-    return found
+    return previews
 
 
 @ingest.command()
@@ -180,17 +190,19 @@ def status(
     """Show the partitions of sources: position, owner, counts, and the reason if one is not read."""
     from inturn.ingest import names_with_rejections, source_names
 
-    path, wanted = split_target(database)
+    path, source_name = split_target(database)
     with opened_database(path) as db:
-        names = [wanted] if wanted else sorted({*source_names(db), *names_with_rejections(db)})
-        found = [row for name in names for row in _rows(db, name)]
-    if wanted and not found:
-        raise InputError(f"{shown(path)} has no source {wanted!r}; list all with 'inturn ingest status {shown(path)}'")
+        names = [source_name] if source_name else sorted({*source_names(db), *names_with_rejections(db)})
+        rows = [row for name in names for row in _rows(db, name)]
+    if source_name and not rows:
+        raise InputError(
+            f"{shown(path)} has no source {source_name!r}; list all with 'inturn ingest status {shown(path)}'"
+        )
     if as_json:
-        print_json(found)
+        print_json(rows)
         return
     table = Table("source", "partition", "position", *_COUNTS, "status", box=None, pad_edge=False)
-    for row in found:
+    for row in rows:
         counts = ["" if row[name] is None else f"{row[name]:,}" for name in _COUNTS]
         status = f"{row['status']}: {row['note']}" if row["note"] else row["status"]
         if row["trouble"]:
@@ -199,7 +211,7 @@ def status(
             status += f"; moved {row['moved_s']:,.0f} s ago"
         position = "" if row["position"] is None else json.dumps(row["position"])
         table.add_row(cell(row["source"]), cell(row["partition"]), cell(position), *counts, cell(status))
-    if found:
+    if rows:
         print_table(table)
     else:
         print_text(f"{shown(path)} has no sources.")
@@ -211,18 +223,22 @@ def _rows(db: "Database", name: str) -> list[dict[str, Any]]:
     from inturn.ingest import SourceControl
 
     control, now_ms = SourceControl(db, name), db.writer.clock()
-    moved, troubles, kept = (
+    moved, troubles, kept_counts = (
         control.moved_counts(),
         control.troubles(),
         Counter(p.partition for p in control.rejected_places()),
     )
     partitions = control.partitions()
     rows = [
-        _row(name, each, now_ms)
-        | {"moved": moved.get(each.name, 0), "kept": kept.pop(each.name, 0), "trouble": troubles.get(each.owner or "")}
-        for each in partitions
+        _row(name, partition, now_ms)
+        | {
+            "moved": moved.get(partition.name, 0),
+            "kept": kept_counts.pop(partition.name, 0),
+            "trouble": troubles.get(partition.owner or ""),
+        }
+        for partition in partitions
     ]
-    for partition, count in kept.items():  # of a webhook, which has no position and no owner
+    for partition, count in kept_counts.items():  # of a webhook, which has no position and no owner
         row = _row(name, SourcePartition(partition, rejected=count), now_ms) | {"kept": count, "trouble": None}
         rows.append(row | {"moved": 0, "status": "webhook"})
     return rows
@@ -264,15 +280,15 @@ def moved(
     path, name = split_source(source)
     with opened_database(path) as db:
         check_known(db, path, name)
-        found = list(islice(SourceControl(db, name).moved(), limit))
-    for each in found:
+        moves = list(islice(SourceControl(db, name).moved(), limit))
+    for move in moves:
         if as_json:
-            print_json({key: value for key, value in each._asdict().items() if key != "draft"})
+            print_json({key: value for key, value in move._asdict().items() if key != "draft"})
         else:
-            now = f"now from {one_line(each.partition)} at {one_line(each.position)}"
+            now = f"now from {one_line(move.partition)} at {one_line(move.position)}"
             print_text(
-                f"{each.number} {one_line(each.group)}: {now}, before in {one_line(each.home)} "
-                f"since {one_line(each.home_position)}"
+                f"{move.number} {one_line(move.group)}: {now}, before in {one_line(move.home)} "
+                f"since {one_line(move.home_position)}"
             )
 
 
@@ -342,20 +358,20 @@ def _runs(
     databases: SharedDatabases, config: "IngestConfig", folder: Path, only: list[str], *, waits: bool
 ) -> list[SourceRun]:
     """Open the sources; with ``waits``, one whose database is unavailable is opened later."""
-    found = []
-    for each in _chosen(config, only):
-        path, queue = split_source(each.queue, "queue", "payments")
+    runs = []
+    for source in _chosen(config, only):
+        path, queue = split_source(source.queue, "queue", "payments")
         if "://" not in path:
             path = str(folder / path)
-        run = SourceRun(each.name, path, databases, _maker(each, folder, queue))
+        run = SourceRun(source.name, path, databases, _maker(source, folder, queue))
         try:
             run.begin()
         except StoreUnavailable as error:
             if not waits:
                 raise
             run.note(error)
-        found.append(run)
-    return found
+        runs.append(run)
+    return runs
 
 
 def _maker(table: "AnySource", folder: Path, queue: str) -> "Callable[[Database], Ingest]":
@@ -369,9 +385,9 @@ def _maker(table: "AnySource", folder: Path, queue: str) -> "Callable[[Database]
 
 
 def _chosen(config: "IngestConfig", only: list[str]) -> "list[AnySource]":
-    known = [each.name for each in config.sources]
+    known = [source.name for source in config.sources]
     missing = [name for name in only if name not in known]
     if missing or not known:
         problem = f"no source {missing[0]!r}" if missing else "no sources"
         raise InputError(f"the configuration has {problem}; existing sources: {', '.join(known) or 'none'}")
-    return [each for each in config.sources if not only or each.name in only]
+    return [source for source in config.sources if not only or source.name in only]

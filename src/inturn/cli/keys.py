@@ -67,8 +67,8 @@ def add(
     with opened_database(at) as db:
         was_there = save_key(db, key, SealingKeySource(sealing_key_file).read())
     if as_json:
-        made = {} if is_given else {"secret": key.secret}
-        print_json({"id": key.id, "changed": was_there, **made})
+        created = {} if is_given else {"secret": key.secret}
+        print_json({"id": key.id, "changed": was_there, **created})
         return
     print_text(f"{key.id} was {'changed' if was_there else 'added'}.")
     if not is_given:
@@ -81,20 +81,20 @@ def list_(at: At, as_json: AsJson = False) -> None:
     with needed(*_SERVER):
         from inturn.sqs.saved_keys import keys as keys_of
     with opened_database(at) as db:
-        found = {name: (saved.key(name, "?"), saved.sealed_with) for name, saved in keys_of(db).items()}
+        saved_keys = {name: (saved.key(name, "?"), saved.sealed_with) for name, saved in keys_of(db).items()}
     if as_json:
         shown = ("id", "queues", "actions", "account", "admin")
         print_json(
-            [{name: getattr(key, name) for name in shown} | {"sealed_with": seal} for key, seal in found.values()]
+            [{name: getattr(key, name) for name in shown} | {"sealed_with": seal} for key, seal in saved_keys.values()]
         )
         return
     table = Table("id", "queues", "actions", "account", "admin", "sealed with", box=None, pad_edge=False)
-    for key, seal in found.values():
+    for key, seal in saved_keys.values():
         patterns = (cell(", ".join(key.queues)), cell(", ".join(key.actions)))
         may = "yes" if key.admin else ""
         table.add_row(cell(key.id), *patterns, cell(key.account or "the server's"), may, cell(seal or ""))
     plain_console().print(
-        table if found else "There are no keys; without keys, servers listen only on loopback addresses."
+        table if saved_keys else "There are no keys; without keys, servers listen only on loopback addresses."
     )
 
 

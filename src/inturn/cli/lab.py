@@ -125,17 +125,17 @@ def lab(
             raise InputError("a scenario has its own messages and handler; omit the options of a log")
         from inturn.lab.scenarios import scenario as scenario_named
 
-        story, read = scenario_named(scenario), LabLog()
+        study_scenario, read = scenario_named(scenario), LabLog()
     else:
         with spinner(f"reading {shown(log or '')}", quiet=as_json):
-            story, read = _log_scenario(log or "", options, files)
-    found = run_study(story, demand, quiet=as_json)
+            study_scenario, read = _log_scenario(log or "", options, files)
+    completed = run_study(study_scenario, demand, quiet=as_json)
     if out is not None:
-        write_page(found, out)
+        write_page(completed, out)
     if as_json:
-        print_json(document(found, read, out))
+        print_json(document(completed, read, out))
     else:
-        show(found, plain_console(), read, out)
+        show(completed, plain_console(), read, out)
 
 
 def _columns(log: str, options: LogOptions) -> LabColumns:
@@ -148,9 +148,9 @@ def _columns(log: str, options: LogOptions) -> LabColumns:
                 "omit it"
             )
         return queue_columns(None)
-    for option, what in (("group", "group"), ("order", "revision")):
+    for option, noun in (("group", "group"), ("order", "revision")):
         if option not in named:
-            raise InputError(f"--{option} is missing; expected the name of the column with the {what}")
+            raise InputError(f"--{option} is missing; expected the name of the column with the {noun}")
     return LabColumns(**named, every_us=every_us)
 
 
@@ -165,7 +165,7 @@ def _log_scenario(log: str, options: LogOptions, files: FileOptions) -> "tuple[S
     rows = queue_rows(log) if from_queue else file_rows(log, columns, files)
     read = lab_log(rows, columns, log, from_queue=from_queue)
     name = shown(log)
-    made = Scenario(
+    scenario = Scenario(
         name=name,
         title=name,
         description="",
@@ -175,7 +175,7 @@ def _log_scenario(log: str, options: LogOptions, files: FileOptions) -> "tuple[S
         knobs=Knobs(),
         commutes=None if options.commutes is None else load_function(options.commutes, {}),
     )
-    return made, read
+    return scenario, read
 
 
 def _followed(text: str) -> tuple[str, int]:

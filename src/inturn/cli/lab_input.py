@@ -99,9 +99,14 @@ def queue_rows(source: str) -> Iterator[Row]:
         after = 0
         while page := queue.peek(_PAGE, after=after):
             after = page[-1].sequence_number
-            for each in page:
-                envelope = {"group": each.group, "revision": each.revision, "sent_at": each.sent_at, "body": each.body}
-                yield f"{shown(source)}, message {each.sequence_number}", envelope
+            for message in page:
+                envelope = {
+                    "group": message.group,
+                    "revision": message.revision,
+                    "sent_at": message.sent_at,
+                    "body": message.body,
+                }
+                yield f"{shown(source)}, message {message.sequence_number}", envelope
 
 
 def file_rows(source: str, columns: LabColumns, options: FileOptions) -> Iterator[Row]:
@@ -123,21 +128,21 @@ def file_rows(source: str, columns: LabColumns, options: FileOptions) -> Iterato
 def _files(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir():
-        found = [each for each in sorted(path.rglob("*")) if each.is_file() and each.name[0] not in "_."]
-        if not found:
+        files = [file for file in sorted(path.rglob("*")) if file.is_file() and file.name[0] not in "_."]
+        if not files:
             raise InputError(f"{source} contains no files; expected Parquet, JSON lines or CSV files")
-        return found
+        return files
     if not path.is_file():
         raise InputError(f"no file or folder {source}; expected a log, a queue such as shop.db#payments, or --scenario")
     return [path]
 
 
 def _form_of(file: Path) -> str:
-    ending = next((each for each in reversed(file.suffixes) if each not in _PACKED), "")
-    found = _FORMS.get(ending.lower())
-    if found is None:
+    ending = next((suffix for suffix in reversed(file.suffixes) if suffix not in _PACKED), "")
+    form = _FORMS.get(ending.lower())
+    if form is None:
         raise InputError(f"the name of {file} shows no known format; add --format parquet, json or csv")
-    return found
+    return form
 
 
 def _lines(files: Sequence[Path]) -> Iterator[Row]:
@@ -223,7 +228,7 @@ def lab_log(rows: Iterator[Row], columns: LabColumns, source: str, *, from_queue
     arrivals: list[LabArrival] = []
     for where, row in rows:
         try:
-            found = LabMessage(
+            message = LabMessage(
                 at_us=0,
                 group=_group(value_at(row, columns.group)),
                 revision=_revision(value_at(row, columns.order)),
@@ -235,7 +240,7 @@ def lab_log(rows: Iterator[Row], columns: LabColumns, source: str, *, from_queue
         except InputError as error:
             log.leave_out(f"{where}: {error}")
             continue
-        log.messages.append(found)
+        log.messages.append(message)
     if not log.messages:
         reason = f"; {log.reasons[0]}" if log.reasons else ": it is empty; expected a log with at least one message"
         raise InputError(f"{shown(source)} has no message for the lab{reason}")
@@ -267,17 +272,17 @@ def _revision(value: Any) -> int:
 
 def _duration_us(value: Any) -> int:
     if isinstance(value, dt.timedelta):
-        found = value.total_seconds() * 1e6
+        duration_us = value.total_seconds() * 1e6
     else:
         try:
-            found = float(value) * 1e3
+            duration_us = float(value) * 1e3
         except (TypeError, ValueError):
-            found = -1.0
-    if not 0 <= found < 2**53:
+            duration_us = -1.0
+    if not 0 <= duration_us < 2**53:
         raise InputError(
             f"the duration is {quoted(repr(value))}; expected milliseconds, 0 or more, in the column of --duration"
         )
-    return round(found)
+    return round(duration_us)
 
 
 @dataclass(frozen=True)
@@ -313,10 +318,14 @@ def _arrival(value: Any) -> LabArrival:
 def _timed(messages: "list[LabMessage]", arrivals: list[LabArrival], columns: LabColumns) -> "list[LabMessage]":
     """Return the messages with their times: those of the log, or evenly spaced ones if it has only an order."""
     numbers = range(len(messages))
-    if arrivals and any(each.is_time for each in arrivals):
+    if arrivals and any(arrival.is_time for arrival in arrivals):
         return [
-            msgspec.structs.replace(each, at_us=arrival.at_us) for each, arrival in zip(messages, arrivals, strict=True)
+            msgspec.structs.replace(message, at_us=arrival.at_us)
+            for message, arrival in zip(messages, arrivals, strict=True)
         ]
     order = sorted(numbers, key=lambda number: arrivals[number].value) if arrivals else numbers
     places = {number: place for place, number in enumerate(order)}
-    return [msgspec.structs.replace(each, at_us=places[at] * columns.every_us) for at, each in enumerate(messages)]
+    return [
+        msgspec.structs.replace(message, at_us=places[index] * columns.every_us)
+        for index, message in enumerate(messages)
+    ]

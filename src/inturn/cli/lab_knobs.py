@@ -36,10 +36,10 @@ def seconds(text: str, option: str) -> float:
     Raises:
         InputError: if it is not valid; ``what`` names the option.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", text)
-    if found is None or found[2] not in _UNITS_S:
+    matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", text)
+    if matched is None or matched[2] not in _UNITS_S:
         raise InputError(f"{option} is {text!r}; expected a time with its unit, such as 200ms, 5s or '10 minutes'")
-    return float(found[1]) * _UNITS_S[found[2]]
+    return float(matched[1]) * _UNITS_S[matched[2]]
 
 
 def fraction(text: str, option: str) -> float:
@@ -48,8 +48,8 @@ def fraction(text: str, option: str) -> float:
     Raises:
         InputError: if it is not valid.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
-    value = -1.0 if found is None else float(found[1]) / (100 if found[2] else 1)
+    matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
+    value = -1.0 if matched is None else float(matched[1]) / (100 if matched[2] else 1)
     if not 0 <= value <= 1:
         raise InputError(f"{option} is {text!r}; expected a share of 0% to 100%, such as 2% or 0.02")
     return value
@@ -86,18 +86,18 @@ def changed_knobs(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: if a value cannot be read.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for option, value in options.items():
         if value is None:
             continue
         knob = _NAMES.get(option, option)
         if option == "handler":
-            found[knob] = handler_time(value)
+            values[knob] = handler_time(value)
         elif isinstance(value, str):
-            found[knob] = _reader(knob)(value, f"--{option.replace('_', '-')}")
+            values[knob] = _reader(knob)(value, f"--{option.replace('_', '-')}")
         else:
-            found[knob] = value
-    return found
+            values[knob] = value
+    return values
 
 
 def sweep_of(text: str) -> tuple[str, list[float]]:
@@ -113,10 +113,10 @@ def sweep_of(text: str) -> tuple[str, list[float]]:
         known = ", ".join(sorted([*_COUNTS, *_NAMES]))
         raise InputError(f"--sweep is {text!r}; expected KNOB=VALUE,VALUE, such as consumers=1,2,4,8; knobs: {known}")
     read = _reader(knob)
-    found = [read(each, f"--sweep {name}") for each in values.split(",") if each.strip()]
-    if len(found) < 2:
+    numbers = [read(part, f"--sweep {name}") for part in values.split(",") if part.strip()]
+    if len(numbers) < 2:
         raise InputError(f"--sweep is {text!r}; expected at least two values, such as {name}=1,2")
-    return knob, sorted(set(found))
+    return knob, sorted(set(numbers))
 
 
 def _is_number(knob: str) -> bool:

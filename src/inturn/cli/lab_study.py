@@ -86,16 +86,16 @@ def run_study(scenario: "Scenario", demand: StudyRequest, *, quiet: bool) -> Lab
     with _reporting_designs(scenario, scenario.title, quiet=quiet) as watched:
         result = watched.run(split=demand.split)
     sweeps = []
-    for over, values in demand.sweeps:
+    for knob, values in demand.sweeps:
         runs = counted(len(values) * demand.seeds, "run")
-        with spinner(f"{scenario.title}: sweep over {over}, {runs} of each design", quiet=quiet):
-            sweeps.append(_run_sweep(scenario, over, values, demand.seeds))
+        with spinner(f"{scenario.title}: sweep over {knob}, {runs} of each design", quiet=quiet):
+            sweeps.append(_run_sweep(scenario, knob, values, demand.seeds))
     recommendation = None
     if demand.recommend is not None:
-        tried = next((values for over, values in demand.sweeps if over == "consumers"), _TRIED)
-        others = sorted({int(each) for each in tried} - {knobs.consumers})
+        tried = next((values for knob, values in demand.sweeps if knob == "consumers"), _TRIED)
+        other_counts = sorted({int(count) for count in tried} - {knobs.consumers})
         with spinner(f"{scenario.title}: with other numbers of consumers", quiet=quiet):
-            runs_of = [result, *(scenario.run(split=demand.split, consumers=each) for each in others)]
+            runs_of = [result, *(scenario.run(split=demand.split, consumers=count) for count in other_counts)]
         max_wrong, p99_s = demand.recommend
         recommendation = recommend(runs_of, max_wrong=max_wrong, p99_s=p99_s)
     return LabStudy(scenario=scenario, result=result, sweeps=sweeps, recommendation=recommendation)
@@ -122,7 +122,7 @@ def study_like(messages: Iterable[tuple[str, int, int | None, float | None]], so
         clock_us = clock_us + _GAP_US if time_us is None else max(clock_us, time_us)
         duration_us = None if duration_ms is None or duration_ms < 0 else round(duration_ms * 1_000)
         messages_in_order.append(LabMessage(at_us=clock_us, group=group, revision=place, duration_us=duration_us))
-    distinct = len({(each.group, each.revision) for each in messages_in_order})
+    distinct = len({(message.group, message.revision) for message in messages_in_order})
     fitted_scenario = Scenario(
         name=source,
         title=f"messages similar to {source}",
@@ -139,12 +139,12 @@ def study_like(messages: Iterable[tuple[str, int, int | None, float | None]], so
     )
 
 
-def _run_sweep(scenario: "Scenario", over: str, values: Sequence[float], seeds: int) -> "SweepResult":
+def _run_sweep(scenario: "Scenario", knob: str, values: Sequence[float], seeds: int) -> "SweepResult":
     from inturn.lab.sweep import sweep
 
     return sweep(
         scenario.messages,
-        over=over,
+        over=knob,
         values=values,
         seeds=seeds,
         pipeline=scenario.pipeline,
@@ -188,7 +188,7 @@ def _reporting_designs(scenario: "Scenario", title: str, *, quiet: bool) -> "Ite
         def began(name: str) -> None:
             progress.update(task, advance=1, description=visible_lines(f"{title}: {name}"))
 
-        watched: list[Any] = [ReportingDesign(each, began) for each in chosen]
+        watched: list[Any] = [ReportingDesign(design, began) for design in chosen]
         yield replace(scenario, designs=watched)
 
 
@@ -241,7 +241,7 @@ def document(study: LabStudy, read: LabLog | None = None, out: Path | None = Non
 
     return {
         "result": plain(study.result),
-        "sweeps": [plain(each) for each in study.sweeps],
+        "sweeps": [plain(sweep) for sweep in study.sweeps],
         "recommendation": None if study.recommendation is None else plain(study.recommendation),
         "left_out": {"rows": read.left_out, "reasons": read.reasons} if read else {"rows": 0, "reasons": []},
         "page": None if out is None else str(out),
@@ -260,20 +260,20 @@ def show(study: LabStudy, console: Console, read: LabLog | None = None, out: Pat
     table = Table("design", "wrong", "99% within", "per second", "wasted", "model basis", box=None, pad_edge=False)
     for column in table.columns[1:5]:
         column.justify = "right"
-    for each in words.ranked(result):
-        colour = "red" if each.wrong_groups else "green" if words.is_clean(each) else "yellow"
+    for design_result in words.ranked(result):
+        colour = "red" if design_result.wrong_groups else "green" if words.is_clean(design_result) else "yellow"
         table.add_row(
-            Text(each.design),
-            Text(f"{each.wrong_groups:,}" if each.wrong_groups else "none", colour),
-            words.span(each.latency.p99_us),
-            words.rate(each.throughput_per_s),
-            words.share(words.wasted_share(each)),
-            Text(each.standing, "dim"),
+            Text(design_result.design),
+            Text(f"{design_result.wrong_groups:,}" if design_result.wrong_groups else "none", colour),
+            words.span(design_result.latency.p99_us),
+            words.rate(design_result.throughput_per_s),
+            words.share(words.wasted_share(design_result)),
+            Text(design_result.standing, "dim"),
         )
     console.print(table)
-    for each in words.ranked(result):
-        for reason in each.reasons:
-            print_line(console, f"{each.design}: {words.sentence(reason)}")
+    for design_result in words.ranked(result):
+        for reason in design_result.reasons:
+            print_line(console, f"{design_result.design}: {words.sentence(reason)}")
     if study.recommendation is not None:
         _show_recommendation(study, console)
     if out is not None:
@@ -283,12 +283,14 @@ def show(study: LabStudy, console: Console, read: LabLog | None = None, out: Pat
 def _show_recommendation(study: LabStudy, console: Console) -> None:
     from inturn.lab.page import words
 
-    found = study.recommendation
-    if found is None:
+    recommendation = study.recommendation
+    if recommendation is None:
         return
-    if found.design is None:
-        print_line(console, f"Nothing to recommend: {words.sentence(found.why)}", style="bold red")
+    if recommendation.design is None:
+        print_line(console, f"Nothing to recommend: {words.sentence(recommendation.why)}", style="bold red")
     else:
-        print_line(console, f"Recommended: {found.design}. {words.sentence(found.why)}", style="bold green")
-    for each in found.refused:
-        print_line(console, f"  not {each.design}: {words.sentence(each.why)}")
+        print_line(
+            console, f"Recommended: {recommendation.design}. {words.sentence(recommendation.why)}", style="bold green"
+        )
+    for refusal in recommendation.refused:
+        print_line(console, f"  not {refusal.design}: {words.sentence(refusal.why)}")

@@ -94,21 +94,21 @@ def by_fields(fields: Fields) -> Shape:
 
 def _field(value: Any, path: str, name: str) -> Any:
     if isinstance(value, dict) and path in value:
-        found = value[path]
+        field_value = value[path]
     else:
-        found = value
+        field_value = value
         for part in path.split("."):
-            if not isinstance(found, dict) or part not in found:
+            if not isinstance(field_value, dict) or part not in field_value:
                 has = (
                     f"; existing fields: {', '.join(map(repr, value))}"
                     if isinstance(value, dict)
                     else "; not a JSON object"
                 )
                 raise InputError(f"no field {path!r} for the {name}{has}")
-            found = found[part]
-    if found is None:
+            field_value = field_value[part]
+    if field_value is None:
         raise InputError(f"{path!r} is null; expected the {name}")
-    return found
+    return field_value
 
 
 def send_lines(
@@ -136,12 +136,12 @@ def send_lines(
     batch: list[Draft] = []
     size, number = 0, 0
 
-    def flush(line: int) -> None:
+    def flush(last_line: int) -> None:
         answers = queue.send_many(batch, wait_s=wait_s) if batch else []
-        new = [each.sequence_number for each in answers if not each.duplicate]
+        new = [answer.sequence_number for answer in answers if not answer.duplicate]
         tally.sent += len(new)
         tally.duplicates += len(answers) - len(new)
-        tally.line = line
+        tally.line = last_line
         if new:
             tally.first = new[0] if tally.first is None else tally.first
             tally.last = new[-1]

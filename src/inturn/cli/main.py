@@ -90,14 +90,14 @@ def _main(
 @app.command()
 def version(as_json: AsJson = False) -> None:
     """Show the versions of inturn, Python and the installed optional packages."""
-    found = {"inturn": inturn.__version__, "python": platform.python_version()}
+    versions = {"inturn": inturn.__version__, "python": platform.python_version()}
     for name in _OPTIONAL:
         with suppress(PackageNotFoundError):
-            found[name] = version_of(name)
+            versions[name] = version_of(name)
     if as_json:
-        print_json(found)
+        print_json(versions)
     else:
-        print_text("\n".join(f"{name} {number}" for name, number in found.items()))
+        print_text("\n".join(f"{name} {number}" for name, number in versions.items()))
 
 
 @app.command()
@@ -254,8 +254,8 @@ def vacuum(
         return
     print_text(f"{counted(len(swept.deleted), 'file')} deleted")
     if swept.younger:
-        kept = f"{counted(len(swept.younger), 'unneeded file')} kept"
-        print_text(f"{kept}, younger than {older_than}; change the age with --older-than")
+        summary = f"{counted(len(swept.younger), 'unneeded file')} kept"
+        print_text(f"{summary}, younger than {older_than}; change the age with --older-than")
 
 
 @app.command()

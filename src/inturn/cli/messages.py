@@ -80,11 +80,11 @@ def send(
     Lines are sent in order, up to 1,000 in one transaction. The command stops at the first bad line; earlier lines are
     already sent. Continue with --start-line, or rerun everything if the messages have deduplication ids.
     """
-    one = given_options(message) | {"revision": _revision(message.revision)}
+    send_options = given_options(message) | {"revision": _revision(message.revision)}
     if source is None:
         if given_options(fields) or start_line > 1:
             raise InputError("--group-field, --revision-field, --dedup-field and --start-line need --from")
-        _send_one(at, _read(body, file), one, wait_s=wait_s, create=create, as_json=as_json)
+        _send_one(at, _read(body, file), send_options, wait_s=wait_s, create=create, as_json=as_json)
         return
     wrong = next(iter(given_options(message)), None)
     if wrong or body is not None or file is not None:
@@ -145,7 +145,7 @@ def receive(
 def ack(at: QueueAt, receipts: Receipts, as_json: AsJson = False) -> None:
     """Acknowledge messages that were received with --keep; they are not delivered again."""
     with queue_at(at) as queue:
-        queue.ack([_lease(each) for each in receipts])
+        queue.ack([_lease(receipt) for receipt in receipts])
         if as_json:
             print_json({"acknowledged": len(receipts)})
 
@@ -161,7 +161,7 @@ def nack(
 ) -> None:
     """Return messages that were received with --keep; their groups move to the end of the ready queue."""
     with queue_at(at) as queue:
-        queue.nack([_lease(each) for each in receipts], delay_s=delay_s)
+        queue.nack([_lease(receipt) for receipt in receipts], delay_s=delay_s)
         if as_json:
             print_json({"given_back": len(receipts)})
 
@@ -176,12 +176,12 @@ def peek(
 ) -> None:
     """Show unacknowledged messages in order, including those in flight, without receiving them."""
     with queue_at(at) as queue:
-        found = (queue.log if log else queue.peek)(limit, after=after, group=group)
-        _print(found, as_json=as_json)
-        if not found:
+        messages = (queue.log if log else queue.peek)(limit, after=after, group=group)
+        _print(messages, as_json=as_json)
+        if not messages:
             print_text(f"No messages in {shown(at)}{f' after {after}' if after else ''}.", err=True)
-        elif len(found) == limit and not as_json:
-            print_text(f"There may be more; continue with --after {found[-1].sequence_number}", err=True)
+        elif len(messages) == limit and not as_json:
+            print_text(f"There may be more; continue with --after {messages[-1].sequence_number}", err=True)
 
 
 # --- sending ---
@@ -201,14 +201,14 @@ def _read(body: str | None, file: Path | None) -> str | bytes:
 
 
 def _send_one(
-    at: str, data: str | bytes, options: dict[str, Any], *, wait_s: float, create: bool, as_json: bool
+    target: str, data: str | bytes, options: dict[str, Any], *, wait_s: float, create: bool, as_json: bool
 ) -> None:
     value = _body(data, options.pop("content", None))
     text = options.pop("attributes", None)
     more = None if text is None else _json(text, "--attributes")
     if text is not None and not isinstance(more, dict):
         raise InputError(f'--attributes {text!r} is not a JSON object; expected one such as \'{{"source": "shop"}}\'')
-    with queue_at(at, create=create) as queue:
+    with queue_at(target, create=create) as queue:
         sent = queue.send(value, attributes=more, wait_s=wait_s, **options)
     if as_json:
         print_json(sent._asdict())
@@ -256,10 +256,10 @@ def _json(text: str | bytes, name: str, hint: str = "") -> Any:
 
 
 def _send_many(
-    at: str, source: str, fields: Fields, tally: SendCounts, *, wait_s: float, create: bool, as_json: bool
+    target: str, source: str, fields: Fields, tally: SendCounts, *, wait_s: float, create: bool, as_json: bool
 ) -> None:
     shape = by_fields(fields) if given_options(fields) else envelope
-    with _lines(source) as lines, queue_at(at, create=create) as queue, _progress(source, quiet=as_json) as seen:
+    with _lines(source) as lines, queue_at(target, create=create) as queue, _progress(source, quiet=as_json) as seen:
         try:
             send_lines(queue, lines, shape, tally, seen, wait_s)
         except InturnError as error:
@@ -308,11 +308,11 @@ def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
 # --- showing ---
 
 
-def _print_empty(at: str, queue: "Queue") -> None:
-    there = queue.depth().messages
+def _print_empty(target: str, queue: "Queue") -> None:
+    depth = queue.depth().messages
     reason = (
-        f"none of {there:,} is available; for the reasons run 'inturn groups {shown(at)}'"
-        if there
+        f"none of {depth:,} is available; for the reasons run 'inturn groups {shown(target)}'"
+        if depth
         else "queue is empty"
     )
     print_text(f"No message received: {reason}.", err=True)
@@ -321,11 +321,11 @@ def _print_empty(at: str, queue: "Queue") -> None:
 def _print(
     messages: "Sequence[Message | Peeked | LoggedMessage]", *, as_json: bool, with_receipts: bool = False
 ) -> None:
-    for each in messages:
+    for message in messages:
         if as_json:
-            print_json(_document(each))
+            print_json(_document(message))
         else:
-            print_text(_line(each, with_receipt=with_receipts))
+            print_text(_line(message, with_receipt=with_receipts))
 
 
 def _receipt(message: "Message") -> str:
@@ -335,29 +335,29 @@ def _receipt(message: "Message") -> str:
 def _lease(text: str) -> "Receipt":
     from inturn.queue import Receipt
 
-    found = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
-    if found is None:
-        such = "two numbers, such as 17592186044417:2"
-        msg = f"{text!r} is not a valid receipt; expected {such}, as printed by 'inturn receive --keep'"
+    matched = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
+    if matched is None:
+        example = "two numbers, such as 17592186044417:2"
+        msg = f"{text!r} is not a valid receipt; expected {example}, as printed by 'inturn receive --keep'"
         raise InputError(msg)
-    return Receipt(int(found[1]), int(found[2]))
+    return Receipt(int(matched[1]), int(matched[2]))
 
 
 def _line(message: "Message | Peeked | LoggedMessage", *, with_receipt: bool) -> str:
     from inturn.queue import Message
 
     received = message if isinstance(message, Message) else None
-    said = [_receipt(received) if received and with_receipt else str(message.sequence_number)]
-    said += [] if message.group is None else [f"group {one_line(message.group)}"]
-    said += [] if message.revision is None else [f"revision {message.revision}"]
-    said += [f"attempt {received.attempts}"] if received and received.attempts > 1 else []
-    said += [f"from {message.came_from}: {one_line(message.note or '')}"] if message.came_from else []
+    parts = [_receipt(received) if received and with_receipt else str(message.sequence_number)]
+    parts += [] if message.group is None else [f"group {one_line(message.group)}"]
+    parts += [] if message.revision is None else [f"revision {message.revision}"]
+    parts += [f"attempt {received.attempts}"] if received and received.attempts > 1 else []
+    parts += [f"from {message.came_from}: {one_line(message.note or '')}"] if message.came_from else []
     body = message.body
     if isinstance(body, bytes):
         text = f"base64:{base64.b64encode(body).decode()}"
     else:
         text = visible(body) if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
-    return f"{', '.join(said)}: {text}"
+    return f"{', '.join(parts)}: {text}"
 
 
 def _document(message: "Message | Peeked | LoggedMessage") -> dict[str, Any]:

@@ -27,17 +27,20 @@ def expanded(command: Command) -> Command:
     signature = inspect.signature(command, eval_str=True)
     parameters: list[Parameter] = []
     groups: dict[str, tuple[type[DataclassInstance], list[str]]] = {}
-    for each in signature.parameters.values():
-        if is_dataclass(each.annotation) and isinstance(each.annotation, type):
-            members = [*_members(each.annotation)]
-            groups[each.name] = each.annotation, [member.name for member in members]
+    for parameter in signature.parameters.values():
+        if is_dataclass(parameter.annotation) and isinstance(parameter.annotation, type):
+            members = [*_members(parameter.annotation)]
+            groups[parameter.name] = parameter.annotation, [member.name for member in members]
             parameters += members
         else:
-            parameters.append(_parameter(each.name, each.annotation, each.default))
+            parameters.append(_parameter(parameter.name, parameter.annotation, parameter.default))
 
     @functools.wraps(command)
     def call(**arguments: Any) -> Any:
-        values = {name: group(**{each: arguments.pop(each) for each in of}) for name, (group, of) in groups.items()}
+        values = {
+            name: group(**{option: arguments.pop(option) for option in option_names})
+            for name, (group, option_names) in groups.items()
+        }
         return command(**arguments, **values)
 
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -46,7 +49,9 @@ def expanded(command: Command) -> Command:
 
 def names(command: Callable[..., Any]) -> dict[str, str]:
     """Return the options of an expanded command by the names of their parameters."""
-    infos = {name: get_args(each.annotation)[1] for name, each in inspect.signature(command).parameters.items()}
+    infos = {
+        name: get_args(parameter.annotation)[1] for name, parameter in inspect.signature(command).parameters.items()
+    }
     return {
         name: info.default if isinstance(info.default, str) else spelling(name)
         for name, info in infos.items()
@@ -66,9 +71,11 @@ def spelling(name: str) -> str:
 
 def _members(group: "type[DataclassInstance]") -> Iterator[Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    for each in fields(group):
-        if len(get_args(hints[each.name])) > 1 and hasattr(hints[each.name], "__metadata__"):
-            yield _parameter(each.name, hints[each.name], Parameter.empty if each.default is MISSING else each.default)
+    for field in fields(group):
+        if len(get_args(hints[field.name])) > 1 and hasattr(hints[field.name], "__metadata__"):
+            yield _parameter(
+                field.name, hints[field.name], Parameter.empty if field.default is MISSING else field.default
+            )
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> Parameter:

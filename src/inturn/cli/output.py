@@ -84,7 +84,7 @@ def json_line(document: Any, **json_options: Any) -> str:
     """Return one line of JSON; non-printable characters are escaped, so that every parser restores the text."""
     text = json.dumps(document, ensure_ascii=False, **json_options)
     if not text.isprintable():  # only within strings: JSON itself is printed on one line
-        text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+        text = "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
     return text
 
 

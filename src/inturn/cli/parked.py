@@ -84,14 +84,14 @@ def list_(
             print_text(
                 f"{one_line(path)} is ignored: {one_line(reason)}; move it aside with `inturn parked tidy`.", err=True
             )
-        chosen = (each for each in inspector.briefs() if selection.matches(each.group, each.error or None))
-        found, total = inspector.longest_waits(chosen, most)
-        failing = (each for each in inspector.failing() if selection.matches(each.group, each.error))
+        chosen = (brief for brief in inspector.briefs() if selection.matches(brief.group, brief.error or None))
+        statuses, total = inspector.longest_waits(chosen, most)
+        failing = (delivery for delivery in inspector.failing() if selection.matches(delivery.group, delivery.error))
         first_failing = islice(failing, most)
         if as_json:
-            print_json_array(chain(map(plain, found), map(plain, first_failing)), default=str)
+            print_json_array(chain(map(plain, statuses), map(plain, first_failing)), default=str)
         else:
-            _print([*found], [*first_failing], inspector.counts())
+            _print([*statuses], [*first_failing], inspector.counts())
         if most is not None:
             _print_hidden_counts(most, {"groups": total - most, "failing deliveries": sum(1 for _ in failing)})
 
@@ -103,11 +103,11 @@ def _print_hidden_counts(most: int, hidden: "Mapping[str, int]") -> None:
         print_truncated(" and ".join(parts))
 
 
-def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingDelivery]", counts: "Counts | None") -> None:
+def _print(statuses: "Sequence[GroupStatus]", failing: "Sequence[FailingDelivery]", counts: "Counts | None") -> None:
     table = Table("group", "status", "holds", "since", "error")
-    for each in found:
-        since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
-        table.add_row(cell(each.group), each.status, f"{each.held:,}", since, cell(last_line(each.error)))
+    for status in statuses:
+        since = f"{status.oldest:%Y-%m-%d %H:%M:%S}" if status.oldest else ""
+        table.add_row(cell(status.group), status.status, f"{status.held:,}", since, cell(last_line(status.error)))
     now = dt.datetime.now(dt.UTC)
     for row in failing:
         cause = f"{last_line(row.error)}; failed {counted(row.attempts, 'time')}"
@@ -117,7 +117,7 @@ def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingDelivery]",
             else "no further attempts: see inturn parked redeliver"
         )
         table.add_row(cell(row.group), row.status, counted(row.outputs, "output"), "", cell(f"{cause}, {next_try}"))
-    plain_console().print(table if found or failing else "No group is parked or waiting.")
+    plain_console().print(table if statuses or failing else "No group is parked or waiting.")
     if counts is not None:
         print_text(_balance_text(counts))
 
@@ -138,8 +138,8 @@ def tidy(store: StoreAt, as_json: AsJson = False) -> None:
     if as_json:
         print_json([{"path": path, "why": reason} for path, reason in moved])
         return
-    for path, why in moved:
-        print_text(f"moved {one_line(path)} to decisions/aside: {one_line(why)}.")
+    for path, reason in moved:
+        print_text(f"moved {one_line(path)} to decisions/aside: {one_line(reason)}.")
     if not moved:
         print_text("Nothing to move: the store has no such files.")
 
@@ -166,12 +166,12 @@ def show(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
         status, held = inspector.group(group), inspector.held(group)
         explanation = inspector.explain(group)
     if as_json:
-        document = plain(status) | {"messages": [plain(each) for each in held]}
+        document = plain(status) | {"messages": [plain(message) for message in held]}
         print_json(document, default=str)
         return
     print_text(explanation)
-    for each in held:
-        print_text(f"{inspector.place(each)}: {json.dumps(each.content, default=str, ensure_ascii=False)}")
+    for message in held:
+        print_text(f"{inspector.place(message)}: {json.dumps(message.content, default=str, ensure_ascii=False)}")
 
 
 @parked.command()
@@ -187,8 +187,8 @@ def replace(
     try:
         text = Path(content[1:]).read_text(encoding="utf-8") if content.startswith("@") else content
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "the file is not UTF-8"
-        raise InputError(f"--content is {content!r}: {why}; expected JSON, or @FILE") from error
+        reason = getattr(error, "strerror", None) or "the file is not UTF-8"
+        raise InputError(f"--content is {content!r}: {reason}; expected JSON, or @FILE") from error
     try:
         new = json.loads(text)
     except ValueError as error:
@@ -297,9 +297,9 @@ def _decide(store: str, group: str, action: DecisionAction, options: DecisionOpt
 
 def _warn_of_unknown(inspector: "DecisionService", group: str, new: "Mapping[str, Any]") -> None:
     """Print the fields of new content that no held message has; without the pipeline, its type is not known."""
-    known = {name for each in inspector.held(group) for name in each.content or ()}
+    known = {name for message in inspector.held(group) for name in message.content or ()}
     if unknown := sorted(new.keys() - known):
-        names = ", ".join(one_line(repr(each)) for each in unknown)
+        names = ", ".join(one_line(repr(name)) for name in unknown)
         print_text(
             f"Not checked: no held message has the fields {names}; pass --pipeline to check the content.", err=True
         )

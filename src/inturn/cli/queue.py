@@ -101,9 +101,9 @@ def configure(
     as_json: AsJson = False,
 ) -> None:
     """Change settings of a queue."""
-    with queue_at(at) as there:
-        there.configure(**dict(map(_change, changes)))
-        info = there.info()
+    with queue_at(at) as opened:
+        opened.configure(**dict(map(_change, changes)))
+        info = opened.info()
     if as_json:
         print_json(_document(info))
     else:
@@ -120,28 +120,28 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
             f"or 'inturn queue list {shown(path)}' for all"
         )
     with opened_database(path) as db:
-        queues = [db.queue(each, create=False) for each in db.queues()]
-        found = [(each.info(), each.depth().parked) for each in queues]
+        queues = [db.queue(name, create=False) for name in db.queues()]
+        rows = [(opened.info(), opened.depth().parked) for opened in queues]
     if as_json:
-        print_json([_document(info) | {"parked_groups": parked} for info, parked in found])
+        print_json([_document(info) | {"parked_groups": parked} for info, parked in rows])
         return
     table = Table(
         "queue", "messages", "parked groups", "dead letter", "readers and their lag", box=None, pad_edge=False
     )
     table.columns[1].justify = table.columns[2].justify = "right"
-    for info, parked in found:
+    for info, parked in rows:
         dead = info.settings.dead_letter
         after = f"{dead} after {info.settings.max_receives} receives" if dead else ""
-        lags = ", ".join(f"{reader} {lag(info, at):,}" for reader, at in sorted(info.readers.items()))
+        lags = ", ".join(f"{reader} {lag(info, position):,}" for reader, position in sorted(info.readers.items()))
         table.add_row(cell(info.name), f"{info.depth:,}", f"{parked:,}", cell(after), Text(visible_lines(lags)))
-    plain_console().print(table if found else f"{shown(path)} has no queues.")
+    plain_console().print(table if rows else f"{shown(path)} has no queues.")
 
 
 @queue.command()
 def show(at: QueueAt, as_json: AsJson = False) -> None:
     """Show the settings, depth, parked groups and readers of a queue."""
-    with queue_at(at) as there:
-        info, parked, count = there.info(), there.parked(), there.depth().parked
+    with queue_at(at) as opened:
+        info, parked, count = opened.info(), opened.parked(), opened.depth().parked
     if as_json:
         held = [{"group": group, "note": note, "parked_at": iso(ms)} for group, note, ms in parked]
         about = {"parked_groups": count, "parked": held}
@@ -162,12 +162,12 @@ def show(at: QueueAt, as_json: AsJson = False) -> None:
 @queue.command()
 def purge(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove all messages of a queue, including those in flight, and its deduplication ids."""
-    with queue_at(at) as there:
-        count = counted(there.depth().messages, "message")
+    with queue_at(at) as opened:
+        count = counted(opened.depth().messages, "message")
         confirm_loss(
             f"Remove {count} from {shown(at)} permanently, including those in flight?", yes=yes, as_json=as_json
         )
-        removed = there.purge()
+        removed = opened.purge()
         if as_json:
             print_json({"removed": removed})
         else:
@@ -181,7 +181,11 @@ def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
     with opened_database(path) as db:
         deleted = db.queue(name, create=False)
         info = deleted.info()
-        served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
+        served = [
+            queue_name
+            for queue_name in db.queues()
+            if db.queue(queue_name, create=False).info().settings.dead_letter == name
+        ]
         content = f"{counted(info.depth, 'message')} and {counted(len(info.readers), 'reader')}"
         fails = ""
         if served:
@@ -209,25 +213,27 @@ def redrive(
     Messages in flight stay in the dead-letter queue, and so do messages that were sent to it directly.
     """
     moved = 0
-    with queue_at(at) as there:
+    with queue_at(at) as opened:
         while limit is None or moved < limit:
-            wanted = limits.READ_MESSAGES if limit is None else min(limits.READ_MESSAGES, limit - moved)
-            part = there.redrive(wanted, to=to)
+            batch_size = limits.READ_MESSAGES if limit is None else min(limits.READ_MESSAGES, limit - moved)
+            part = opened.redrive(batch_size, to=to)
             moved += part
-            if part < wanted:
+            if part < batch_size:
                 break
-        left = there.depth().messages
+        remaining = opened.depth().messages
     if as_json:
-        print_json({"moved": moved, "left": left})
+        print_json({"moved": moved, "left": remaining})
     else:
-        print_text(f"{counted(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {shown(at)}.")
+        print_text(
+            f"{counted(moved, 'message')} moved {f'to {to}' if to else 'back'}; {remaining:,} left in {shown(at)}."
+        )
 
 
 def clock_time(ms: int) -> str:
     """Format a time of the store in local time, without the date if it is today."""
-    there = dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone()
-    is_today = there.date() == dt.datetime.now(dt.UTC).astimezone().date()
-    return f"{there:%H:%M:%S}" if is_today else f"{there:%Y-%m-%d %H:%M:%S}"
+    moment = dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone()
+    is_today = moment.date() == dt.datetime.now(dt.UTC).astimezone().date()
+    return f"{moment:%H:%M:%S}" if is_today else f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def iso(ms: int) -> str:
@@ -251,7 +257,7 @@ def lag(info: QueueInfo, position: int) -> int:
 def _change(text: str) -> tuple[str, Any]:
     """Return the name and the value of a setting that is given as one text."""
     name, equals, value = text.partition("=")
-    types = {each.name: each.type for each in fields(QueueSettings) if each.name != "extra"}
+    types = {field.name: field.type for field in fields(QueueSettings) if field.name != "extra"}
     if name not in types:
         raise InputError(f"no setting {name!r}; existing settings: {', '.join(types)}")
     if not equals:
@@ -264,12 +270,12 @@ def _change(text: str) -> tuple[str, Any]:
         raise InputError(f"{name} is {value!r}; expected {' or '.join(_type_names(types[name]))}") from error
 
 
-def _type_names(of: Any) -> list[str]:
+def _type_names(hint: Any) -> list[str]:
     """Return the values of a type in words."""
-    if isinstance(of, UnionType):
-        return [word for each in get_args(of) for word in _type_names(each)]
+    if isinstance(hint, UnionType):
+        return [word for member in get_args(hint) for word in _type_names(member)]
     words = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
-    return [words[of]] if of in words else [str(each) for each in get_args(of)] or ["a text"]
+    return [words[hint]] if hint in words else [str(value) for value in get_args(hint)] or ["a text"]
 
 
 def _duration(text: str) -> float | str:
@@ -295,7 +301,9 @@ def _setting(name: str, value: object) -> str:
 
 
 def _document(info: QueueInfo) -> dict[str, Any]:
-    readers = {name: {"position": at, "lag": lag(info, at)} for name, at in sorted(info.readers.items())}
+    readers = {
+        name: {"position": position, "lag": lag(info, position)} for name, position in sorted(info.readers.items())
+    }
     return {
         "queue": info.name,
         "messages": info.depth,

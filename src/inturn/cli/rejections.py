@@ -41,15 +41,17 @@ class RecordOptions:
     every: Annotated[bool, typer.Option("--all", help="Select all rejected records of the source.")] = False
 
 
-def split_source(at: str, noun: str = "source", such_as: str = "bank") -> tuple[str, str]:
+def split_source(target: str, noun: str = "source", such_as: str = "bank") -> tuple[str, str]:
     """Return the database and the source, or another object in it, that an argument names.
 
     Raises:
         InputError: if one of them is missing.
     """
-    path, name = split_target(at)
+    path, name = split_target(target)
     if not path or not name:
-        raise InputError(f"{shown(at)!r} names no {noun}; expected DATABASE#{noun.upper()}, such as shop.db#{such_as}")
+        raise InputError(
+            f"{shown(target)!r} names no {noun}; expected DATABASE#{noun.upper()}, such as shop.db#{such_as}"
+        )
     return path, name
 
 
@@ -67,20 +69,20 @@ def rejected(
     path, name = split_source(source)
     with opened_database(path) as db:
         check_known(db, path, name)
-        found = list(SourceControl(db, name).rejected(limit))
-    for each in found:
+        records = list(SourceControl(db, name).rejected(limit))
+    for record in records:
         if as_json:
-            document = {key: value for key, value in each._asdict().items() if key != "exact"}
-            print_json(document | _texts("key", each.key) | _texts("body", each.body))
+            document = {key: value for key, value in record._asdict().items() if key != "exact"}
+            print_json(document | _texts("key", record.key) | _texts("body", record.body))
         else:
-            body = (each.body or b"").decode(errors="backslashreplace")
-            print_text(f"{_place(each)}: {one_line(each.reason)}: {one_line(body)}")
+            body = (record.body or b"").decode(errors="backslashreplace")
+            print_text(f"{_place(record)}: {one_line(record.reason)}: {one_line(body)}")
 
 
-def _place(each: "RejectedRecord | ResendPreview") -> str:
+def _place(record: "RejectedRecord | ResendPreview") -> str:
     """Return the number and the place of a rejected record; a webhook's request has no position."""
-    position = "" if each.position == "null" else f" {one_line(each.position)}"
-    return f"{each.number} {one_line(each.partition)}{position}"
+    position = "" if record.position == "null" else f" {one_line(record.position)}"
+    return f"{record.number} {one_line(record.partition)}{position}"
 
 
 def _texts(name: str, data: bytes | None) -> dict[str, str | None]:
@@ -115,12 +117,12 @@ def resend(
     intake = _intake(config, path, name)
     with opened_database(path) as db:
         control = SourceControl(db, name)
-        which, places = _selected(control, records)
+        numbers, places = _selected(control, records)
         if dry_run:
-            _show_preview(control, intake, which, as_json=as_json)
+            _show_preview(control, intake, numbers, as_json=as_json)
             return
         with progress("resend", len(places), quiet=as_json) as advance:
-            counts = control.resend(intake, numbers=which, on_progress=advance)
+            counts = control.resend(intake, numbers=numbers, on_progress=advance)
     if as_json:
         print_json({"source": name, "action": "resend", **counts._asdict()})
         return
@@ -131,17 +133,17 @@ def resend(
     )
 
 
-def _show_preview(control: "SourceControl", intake: "IntakeRule", which: set[int], *, as_json: bool) -> None:
+def _show_preview(control: "SourceControl", intake: "IntakeRule", numbers: set[int], *, as_json: bool) -> None:
     sent = stay = 0
-    for each in control.preview(intake, numbers=which):
-        sent += each.outcome == "send"
-        stay += each.outcome == "stay"
+    for preview in control.preview(intake, numbers=numbers):
+        sent += preview.outcome == "send"
+        stay += preview.outcome == "stay"
         if as_json:
-            print_json(each._asdict())
+            print_json(preview._asdict())
             continue
-        said = each.reason or f"group {each.group}, revision {each.revision}, id {each.id}"
-        what = each.outcome if each.outcome == "ignored" else f"{each.outcome}: {one_line(said)}"
-        print_text(f"{_place(each)}: {what}")
+        detail = preview.reason or f"group {preview.group}, revision {preview.revision}, id {preview.id}"
+        summary = preview.outcome if preview.outcome == "ignored" else f"{preview.outcome}: {one_line(detail)}"
+        print_text(f"{_place(preview)}: {summary}")
     if not as_json:
         print_text(
             f"resend, dry run: {counted(sent, 'record')} would be sent, {stay:,} would stay rejected. "
@@ -167,18 +169,20 @@ def purge(
     with opened_database(path) as db:
         check_known(db, path, name)
         control = SourceControl(db, name)
-        which, places = _selected(control, records)
-        what = f"{counted(len(places), 'rejected record')} of {one_line(name)}"
-        size = sum(each.size for each in places)
+        numbers, places = _selected(control, records)
+        summary = f"{counted(len(places), 'rejected record')} of {one_line(name)}"
+        size = sum(place.size for place in places)
         if dry_run:
             if as_json:
                 print_json({"source": name, "action": "purge", "would_remove": len(places), "bytes": size})
             else:
-                print_text(f"purge, dry run: {what}, {counted(size, 'byte')}, would be removed. Nothing was written.")
+                print_text(
+                    f"purge, dry run: {summary}, {counted(size, 'byte')}, would be removed. Nothing was written."
+                )
             return
-        confirm_loss(f"Remove {what} permanently?", yes=yes, as_json=as_json)
+        confirm_loss(f"Remove {summary} permanently?", yes=yes, as_json=as_json)
         with progress("purge", len(places), quiet=as_json) as advance:
-            removed = control.purge(numbers=which, on_progress=advance)
+            removed = control.purge(numbers=numbers, on_progress=advance)
     if as_json:
         print_json({"source": name, "action": "purge", "removed": removed})
     else:
@@ -195,9 +199,9 @@ def check_known(db: "Database", path: str, name: str) -> None:
 
     known = sorted({*source_names(db), *names_with_rejections(db)})
     if name not in known:
-        there = ", ".join(known) or "none"
+        existing = ", ".join(known) or "none"
         raise InputError(
-            f"{shown(path)} has no source {name!r} and no rejected requests of a webhook {name!r}; existing: {there}"
+            f"{shown(path)} has no source {name!r} and no rejected requests of a webhook {name!r}; existing: {existing}"
         )
 
 
@@ -211,11 +215,13 @@ def _selected(control: "SourceControl", records: RecordOptions) -> "tuple[set[in
     if records.every == bool(numbers or partitions):
         raise InputError("expected a selection of records: --number or --partition, or --all alone")
     places = control.rejected_places(numbers=numbers, partitions=partitions)
-    if partitions - {each.partition for each in places}:  # unknown, or without rejected records
-        known = {each.name for each in control.partitions()} | {each.partition for each in control.rejected_places()}
+    if partitions - {place.partition for place in places}:  # unknown, or without rejected records
+        known = {partition.name for partition in control.partitions()} | {
+            place.partition for place in control.rejected_places()
+        }
         if missing := sorted(partitions - known):
             raise InputError(f"no partition {missing[0]!r}; existing partitions: {', '.join(sorted(known)) or 'none'}")
-    return {each.number for each in places} or {0}, places  # 0 matches no record; an empty set would select all
+    return {place.number for place in places} or {0}, places  # 0 matches no record; an empty set would select all
 
 
 def _intake(config: Path, path: str, name: str) -> "IntakeRule":
@@ -229,20 +235,20 @@ def _intake(config: Path, path: str, name: str) -> "IntakeRule":
     if is_server_config(config):
         from inturn.sqs.config import load
 
-        hooks = {each.name: each.webhook() for each in load(config).webhooks}
+        hooks = {hook.name: hook.webhook() for hook in load(config).webhooks}
         if name not in hooks:
             raise InputError(
                 f"the configuration has no webhook {name!r}; existing webhooks: {', '.join(hooks) or 'none'}"
             )
         return hooks[name].intake
     sources = read(config).sources
-    found = [each for each in sources if each.name == name]
-    if not found:
-        there = ", ".join(each.name for each in sources) or "none"
-        raise InputError(f"the configuration has no source {name!r}; existing sources: {there}")
-    databases = {each.queue.rpartition("#")[0]: each for each in found}
-    same = [each for each in databases if each == path] or [
-        each for each in databases if _is_same(path, each, config.parent)
+    matching = [source for source in sources if source.name == name]
+    if not matching:
+        existing = ", ".join(source.name for source in sources) or "none"
+        raise InputError(f"the configuration has no source {name!r}; existing sources: {existing}")
+    databases = {source.queue.rpartition("#")[0]: source for source in matching}
+    same = [database for database in databases if database == path] or [
+        database for database in databases if _is_same(path, database, config.parent)
     ]
     if not same:
         raise InputError(f"the source {name!r} of the configuration belongs to another database than {shown(path)}")

@@ -86,21 +86,23 @@ def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
     if name:
         raise InputError(f"{shown(database)!r} names a pipeline; list all with 'inturn pipelines {shown(path)}'")
     with opened_database(path) as db:
-        looks = {each: DatabaseInspector(db, each) for each in db.pipelines()}
-        found = {name: inspector.summary()._asdict() for name, inspector in looks.items()}
-        versions = {name: _versions(look) for name, look in looks.items()}
+        inspectors = {name: DatabaseInspector(db, name) for name in db.pipelines()}
+        summaries = {name: inspector.summary()._asdict() for name, inspector in inspectors.items()}
+        versions = {name: _versions(inspector) for name, inspector in inspectors.items()}
     if as_json:
-        one = {name: {look.version: found[name]["groups"]} for name, look in looks.items()}
-        print_json([{"pipeline": name, **found[name], "versions": versions[name] or one[name]} for name in found])
+        current = {name: {inspector.version: summaries[name]["groups"]} for name, inspector in inspectors.items()}
+        print_json(
+            [{"pipeline": name, **summaries[name], "versions": versions[name] or current[name]} for name in summaries]
+        )
         return
     table = Table("pipeline", "groups", "waiting", "parked", "held", "outputs", box=None, pad_edge=False)
-    for name, numbers in found.items():
+    for name, numbers in summaries.items():
         table.add_row(cell(name), *(f"{number:,}" for number in numbers.values()))
     for column in table.columns[1:]:
         column.justify = "right"
-    plain_console().print(table if found else f"{shown(path)} has no pipelines.")
-    for name, look in looks.items():
-        if text := _versions_text(versions[name], look.version):
+    plain_console().print(table if summaries else f"{shown(path)} has no pipelines.")
+    for name, inspector in inspectors.items():
+        if text := _versions_text(versions[name], inspector.version):
             print_text(f"{one_line(name)}: {text}")
 
 
@@ -109,11 +111,13 @@ def _versions(inspector: "Inspector") -> dict[int, int]:
     return inspector.versions() if inspector.version > 1 else {}
 
 
-def _versions_text(found: dict[int, int], version: int) -> str:
+def _versions_text(by_version: dict[int, int], version: int) -> str:
     """Return a text with the number of states by version; empty if all have the version of the pipeline."""
-    if not {*found} - {version}:
+    if not {*by_version} - {version}:
         return ""
-    counts = ", ".join(f"{counted(count, 'group')} with version {each}" for each, count in found.items())
+    counts = ", ".join(
+        f"{counted(count, 'group')} with version {state_version}" for state_version, count in by_version.items()
+    )
     return f"some states have an older version: {counts}; the pipeline has version {version}."
 
 

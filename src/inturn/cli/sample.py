@@ -40,7 +40,7 @@ class Sample:
 def line_files(source: str, form: str | None) -> list[Path] | None:
     """Return the files of JSON lines that a source names; None for another source, which Spark reads."""
     path = Path(source)
-    files = [each for each in sorted(path.rglob("*")) if each.is_file() and each.name[0] not in "_."]
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and file.name[0] not in "_."]
     files = files if path.is_dir() else [path] if path.is_file() else []
     plain = form in (None, "json") and all(_ending(file) in _LINES for file in files)
     return files if files and plain else None
@@ -127,22 +127,22 @@ def from_spark(
         df = read_messages(spark, pipeline, source, form, dialect=dialect)
     names = columns_of(pipeline, df)
     codec = MessageCodec(pipeline, names)
-    wanted = [*names, *([CORRUPT] if CORRUPT in df.columns else [])]
-    selected = _in_order(df, limit).select(*map(quoted, wanted)).toArrow()
+    column_names = [*names, *([CORRUPT] if CORRUPT in df.columns else [])]
+    selected = _in_order(df, limit).select(*map(quoted, column_names)).toArrow()
     faults = unreadable(selected)
     table = without_rows(selected, faults)
     columns, bad = codec.read(table)
     lines = values(table[CORRUPT]) if CORRUPT in table.column_names else []
     bad |= {row: f"the line {line:.100}" for row, line in enumerate(lines) if line is not None}
-    good = [row for row in range(len(table)) if row not in bad]
-    built, refused = codec.build({name: [column[row] for row in good] for name, column in columns.items()})
-    bad |= {good[at]: why for at, why in refused.items()}
-    built = [each for at, each in enumerate(built) if at not in refused]
-    good = [row for row in good if row not in bad]
+    good_rows = [row for row in range(len(table)) if row not in bad]
+    built, refused = codec.build({name: [column[row] for row in good_rows] for name, column in columns.items()})
+    bad |= {good_rows[index]: reason for index, reason in refused.items()}
+    built = [message for index, message in enumerate(built) if index not in refused]
+    good_rows = [row for row in good_rows if row not in bad]
     if pipeline.arrival is not None and pipeline.message is not None:
         arrivals = values(field_values(table, pipeline.arrival))
-        built = [_arrived(pipeline, each, arrivals[row]) for each, row in zip(built, good, strict=True)]
-    return Sample(built, [why for each in (faults, bad) for _, why in sorted(each.items())])
+        built = [_arrived(pipeline, message, arrivals[row]) for message, row in zip(built, good_rows, strict=True)]
+    return Sample(built, [reason for errors in (faults, bad) for _, reason in sorted(errors.items())])
 
 
 def _in_order(df: "DataFrame", limit: int | None) -> "DataFrame":

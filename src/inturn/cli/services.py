@@ -125,7 +125,7 @@ def run(config: ServiceConfig, *, until_empty: bool) -> ServiceResult:
                 pass
             service = ProcessGroup(_run_worker_process, (config, until_empty), config.processes)
             go, workers = service.run, service.measured
-        paths = [split_queue_target(each)[0] for each in config.queues()]
+        paths = [split_queue_target(queue)[0] for queue in config.queues()]
         stack.enter_context(monitored(config, paths, service.status, workers))
         stopped = Event()
 
@@ -163,11 +163,11 @@ def create_missing_queues(queues: "Sequence[tuple[str, str]]", *, is_quiet: bool
         queues: databases and queues.
         is_quiet: whether to print nothing.
     """
-    found: dict[str, tuple[str, list[str]]] = {}
+    databases: dict[str, tuple[str, list[str]]] = {}
     for path, name in queues:
-        one = path if "://" in path else str(Path(path).resolve())
-        found.setdefault(one, (path, []))[1].append(name)
-    for path, names in found.values():
+        key = path if "://" in path else str(Path(path).resolve())
+        databases.setdefault(key, (path, []))[1].append(name)
+    for path, names in databases.values():
         create_missing_database(path, names, is_quiet=is_quiet)
 
 
@@ -190,9 +190,9 @@ def monitored(
     from inturn.serving.health import health_server
 
     with ExitStack() as stack:
-        wanted = dict.fromkeys(paths) if config.health is not None or config.telemetry else ()
+        distinct_paths = dict.fromkeys(paths) if config.health is not None or config.telemetry else ()
         opening = stack.enter_context(ExitStack())
-        databases = [_open_for_figures(opening, path) for path in wanted]
+        databases = [_open_for_figures(opening, path) for path in distinct_paths]
         if config.health is not None:
             stack.enter_context(health_server(config.health, status, metrics_page(databases, workers)))
         if config.telemetry:

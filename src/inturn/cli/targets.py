@@ -214,9 +214,9 @@ def _names_no_pipeline(path: str) -> str:
 
 def nearby_databases(path: str) -> str:
     """Return a text with the SQLite files in the directory of a path, at most ten."""
-    found: list[str] = []
+    names: list[str] = []
     with suppress(OSError):
-        for each in sorted(Path(path).parent.iterdir()):
-            if len(found) < 10 and each.is_file() and is_database(str(each)):
-                found.append(each.name)
-    return f"databases in its directory: {', '.join(found) or 'none'}"
+        for file in sorted(Path(path).parent.iterdir()):
+            if len(names) < 10 and file.is_file() and is_database(str(file)):
+                names.append(file.name)
+    return f"databases in its directory: {', '.join(names) or 'none'}"

@@ -11,7 +11,7 @@ def upgrade(store: StoreAt, groups: Groups = None, *, group: GroupLike = None, o
     """Upgrade states of an older version to that of the pipeline, of all groups or of selected ones."""
     if not (groups or options.as_json):
         with open_inspector(store) as inspector:
-            if all(each.old_version is None for each in inspector.groups()):
+            if all(group.old_version is None for group in inspector.groups()):
                 print_text(f"upgrade: all states of {one_line(store)} already have version {inspector.version}.")
                 return
     selected = {"group": group or [], "all": not (groups or group)}

@@ -71,7 +71,7 @@ class WorkConfig(ServiceConfig, frozen=True, kw_only=True):
     @override
     def queues(self) -> list[str]:
         """Return the queues from which pipelines receive."""
-        return [each.queue for each in self.pipelines]
+        return [pipeline.queue for pipeline in self.pipelines]
 
     @override
     def service(self) -> "AbstractContextManager[LoopService]":
@@ -103,22 +103,22 @@ def work(
         if queue is None:
             raise InputError(f"no queue for {pipeline}; pass --queue DATABASE#QUEUE")
         groups = limits.WORKER_CONCURRENCY if concurrency is None else concurrency
-        one = WorkedPipeline(pipeline, queue, deliver, groups)
-        chosen = msgspec.structs.replace(chosen, pipelines=(*chosen.pipelines, one))
-    elif any(each is not None for each in (queue, deliver, concurrency)):
+        worked = WorkedPipeline(pipeline, queue, deliver, groups)
+        chosen = msgspec.structs.replace(chosen, pipelines=(*chosen.pipelines, worked))
+    elif any(option is not None for option in (queue, deliver, concurrency)):
         raise InputError("--queue, --deliver and --concurrency need a pipeline; name the pipeline first")
     chosen = msgspec.structs.replace(chosen, final=final or chosen.final)
     if chosen.final and (not until_empty or chosen.processes > 1):
         place = f"with processes = {chosen.processes}" if until_empty else "without --until-empty"
         msg = f"--final {place} cannot detect the last message; expected --until-empty and one process"
         raise InputError(msg)
-    found = run(chosen, until_empty=until_empty).workers
+    workers = run(chosen, until_empty=until_empty).workers
     if as_json:
-        print_json(found)
+        print_json(workers)
         return
-    for each in found:
-        counts = [f"{each[name]} {name}" for name in _COUNTED if each[name] or name in _ALWAYS_TOLD]
-        print_text(f"{one_line(each['pipeline'])} over {one_line(each['queue'])}: {', '.join(counts)}")
+    for worker in workers:
+        counts = [f"{worker[name]} {name}" for name in _COUNTED if worker[name] or name in _ALWAYS_TOLD]
+        print_text(f"{one_line(worker['pipeline'])} over {one_line(worker['queue'])}: {', '.join(counts)}")
 
 
 def read(path: Path) -> WorkConfig:
@@ -138,12 +138,12 @@ def read(path: Path) -> WorkConfig:
         config,
         pipelines=tuple(
             msgspec.structs.replace(
-                each,
-                pipeline=resolved(folder, each.pipeline, ":"),
-                deliver=delivery(each.deliver),
-                queue=resolved(folder, each.queue, "#"),
+                entry,
+                pipeline=resolved(folder, entry.pipeline, ":"),
+                deliver=delivery(entry.deliver),
+                queue=resolved(folder, entry.queue, "#"),
             )
-            for each in config.pipelines
+            for entry in config.pipelines
         ),
     )
 
@@ -156,17 +156,17 @@ def _service(config: WorkConfig) -> "Iterator[LoopService]":
     with ExitStack() as stack:
         databases = OpenDatabases(stack)
         modules: dict[str, ModuleType] = {}
-        pipelines = [load(each.pipeline, modules) for each in config.pipelines]
-        functions = [_function(each.deliver, modules) for each in config.pipelines]
+        pipelines = [load(entry.pipeline, modules) for entry in config.pipelines]
+        functions = [_function(entry.deliver, modules) for entry in config.pipelines]
         create_missing_queues([*_queues(config)], is_quiet=config.log_json)
         jobs = []
-        for each, pipeline, function in zip(config.pipelines, pipelines, functions, strict=True):
-            path, name = split_queue_target(each.queue)
+        for entry, pipeline, function in zip(config.pipelines, pipelines, functions, strict=True):
+            path, name = split_queue_target(entry.queue)
             deliver: Callable[..., Any] | Queue | ToQueue | None = function
-            if isinstance(each.deliver, str) and function is None:
-                to_path, to = split_target(each.deliver)
+            if isinstance(entry.deliver, str) and function is None:
+                to_path, to = split_target(entry.deliver)
                 deliver = databases.queue(*split_queue_target(f"{to_path or path}#{to}"))
-            jobs.append(Job(pipeline, databases.queue(path, name), deliver, each.concurrency, shown(path)))
+            jobs.append(Job(pipeline, databases.queue(path, name), deliver, entry.concurrency, shown(path)))
         yield Service(jobs, grace_s=config.grace_s, is_final=config.final)
 
 
@@ -181,11 +181,11 @@ def _function(
 
 def _queues(config: WorkConfig) -> Iterator[tuple[str, str]]:
     """Yield the queues from which pipelines receive, and those of the same database to which they deliver."""
-    for each in config.pipelines:
-        path, name = split_queue_target(each.queue)
+    for entry in config.pipelines:
+        path, name = split_queue_target(entry.queue)
         yield path, name
-        if isinstance(each.deliver, str) and each.deliver.startswith("#"):
-            yield path, each.deliver[1:]
+        if isinstance(entry.deliver, str) and entry.deliver.startswith("#"):
+            yield path, entry.deliver[1:]
 
 
 def _names_queue(deliver: str | None) -> bool:

@@ -94,16 +94,16 @@ class DatabaseInspector(DecisionService):
 
     @override
     def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
-        found = map(self._status, self.records(parked=True)) if names is None else self.statuses(names).values()
-        yield from (each for each in found if each.status != Status.OPEN)
+        statuses = map(self._status, self.records(parked=True)) if names is None else self.statuses(names).values()
+        yield from (status for status in statuses if status.status != Status.OPEN)
 
     @override
     def briefs(self) -> Iterator[GroupBrief]:
         after, size = "", limits.BRIEFS_AT_ONCE
-        while found := self._read(lambda pipelines, info, after=after: pipelines.briefs(info.number, after, size)):  # type: ignore[misc]
-            for name, status, timeline, held, oldest_us in found:
+        while page := self._read(lambda pipelines, info, after=after: pipelines.briefs(info.number, after, size)):  # type: ignore[misc]
+            for name, status, timeline, held, oldest_us in page:
                 yield GroupBrief(name, status, last_line(PLACE_DECODER.decode(timeline).error), held, oldest_us)
-            after = found[-1][0]
+            after = page[-1][0]
 
     @override
     def group(self, name: str) -> GroupStatus:
@@ -133,41 +133,41 @@ class DatabaseInspector(DecisionService):
     @override
     def outputs(self) -> Iterator[Output]:
         """Yield undelivered outputs, in the order in which they were produced."""
-        made = self._pages(
+        rows = self._pages(
             lambda pipelines, number, after: pipelines.outputs(number, after, limits.RESULT_ROWS),
-            lambda each: each.number,
+            lambda row: row.number,
             0,
         )
-        return map(_output, made)
+        return map(_output, rows)
 
     @override
     def rejected(self) -> Iterator[RejectedMessage]:
         pages = self._pages(
             lambda pipelines, number, after: pipelines.rejections(number, after, limits.RESULT_ROWS),
-            lambda each: each[0],
+            lambda row: row[0],
             0,
         )
-        return (each for _, each in pages)
+        return (row for _, row in pages)
 
     @override
     def failing(self) -> Iterator[FailingDelivery]:
-        found = self._pages(
+        deliveries = self._pages(
             lambda pipelines, number, after: pipelines.pending_deliveries(number, None, limits.RESULT_ROWS, after),
-            lambda each: each.group,
+            lambda delivery: delivery.group,
             "",
         )
-        return map(_failing, found)
+        return map(_failing, deliveries)
 
     @override
     def redeliver(self, groups: Sequence[str] | None) -> int:
-        names = None if groups is None else [checked_text("group", each) for each in groups]
+        names = None if groups is None else [checked_text("group", group) for group in groups]
         return self._change(lambda pipelines, info: pipelines.redeliver(info.number, names))
 
     def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
         """Yield the items that ``read`` returns page by page, each page after the key of the last item."""
-        while found := self._read(lambda pipelines, info, after=after: read(pipelines, info.number, after)):  # type: ignore[misc]
-            yield from found
-            after = key(found[-1])
+        while page := self._read(lambda pipelines, info, after=after: read(pipelines, info.number, after)):  # type: ignore[misc]
+            yield from page
+            after = key(page[-1])
 
     @override
     def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
@@ -176,38 +176,41 @@ class DatabaseInspector(DecisionService):
 
     @override
     def heads(self, names: Sequence[str]) -> dict[str, HeldMessageStatus]:
-        found = self._read(lambda pipelines, info: pipelines.heads(info.number, names))
-        return {group: _held_status(each) for group, each in found.items()}
+        heads = self._read(lambda pipelines, info: pipelines.heads(info.number, names))
+        return {group: _held_status(head) for group, head in heads.items()}
 
     @override
     def held(self, name: str) -> list[HeldMessageStatus]:
-        return [_held_status(each) for each in self._read(lambda pipelines, info: pipelines.held(info.number, name))]
+        return [_held_status(head) for head in self._read(lambda pipelines, info: pipelines.held(info.number, name))]
 
     @override
     def pending_decisions(self, name: str) -> list[Decision]:
-        found = self._read(lambda pipelines, info: pipelines.decisions(info.number, limits.GROUPS_AT_ONCE, name))
-        return [msgspec.json.decode(each.decision, type=Decision) for each in found]
+        rows = self._read(lambda pipelines, info: pipelines.decisions(info.number, limits.GROUPS_AT_ONCE, name))
+        return [msgspec.json.decode(row.decision, type=Decision) for row in rows]
 
     @override
     def history(self, name: str, limit: int) -> GroupHistory:
         def read(pipelines: PipelineStore, number: int) -> GroupHistory:
-            decided = [each for each in pipelines.decisions_of(number, name, limit) if each.verdict is not None]
+            decided = [row for row in pipelines.decisions_of(number, name, limit) if row.verdict is not None]
             out = pipelines.pending_deliveries(number, [name], 1)
             return GroupHistory(
-                [AppliedDecision(msgspec.json.decode(each[2], type=Decision), each.verdict or "") for each in decided],
+                [AppliedDecision(msgspec.json.decode(row[2], type=Decision), row.verdict or "") for row in decided],
                 pipelines.rejections_of(number, name, limit),
-                [_output(each) for each in pipelines.outputs_of(number, name, limit)],
-                sum(each.depth for each in out),
-                next((_failing(each) for each in out if each.attempts), None),
+                [_output(row) for row in pipelines.outputs_of(number, name, limit)],
+                sum(delivery.depth for delivery in out),
+                next((_failing(delivery) for delivery in out if delivery.attempts), None),
             )
 
         return self.read(read)
 
     @override
     def append(self, decisions: Sequence[Decision]) -> list[str]:
-        decided = [StoredDecision(each.name, each.group, msgspec.json.encode(each).decode()) for each in decisions]
+        decided = [
+            StoredDecision(decision.name, decision.group, msgspec.json.encode(decision).decode())
+            for decision in decisions
+        ]
         self._change(lambda pipelines, info: pipelines.append_decisions(info.number, decided))
-        return [each.name for each in decided]
+        return [decision.name for decision in decided]
 
     @override
     def verdicts(self, names: Sequence[str]) -> dict[str, str]:
@@ -223,19 +226,23 @@ class DatabaseInspector(DecisionService):
 
     @override
     def further_sentences(self, name: str) -> list[str]:
-        found = self._read(lambda pipelines, info: pipelines.pending_deliveries(info.number, [name], 1))
-        if not found:
+        rows = self._read(lambda pipelines, info: pipelines.pending_deliveries(info.number, [name], 1))
+        if not rows:
             return []
-        (pending,) = found
-        said = f"{counted(pending.depth, 'output')} of the group {'is' if pending.depth == 1 else 'are'} not delivered."
+        (pending,) = rows
+        summary = (
+            f"{counted(pending.depth, 'output')} of the group {'is' if pending.depth == 1 else 'are'} not delivered."
+        )
         if not pending.attempts:
-            return [said]
+            return [summary]
         last_error = (pending.error or "").strip().splitlines()[-1:]
         if pending.until_ms >= limits.DELIVERY_REFUSED_MS:
-            return [f"{said} The first was refused: {''.join(last_error)}. Try again with `inturn parked redeliver`."]
-        again = when(time_of(pending.until_ms * 1000), time_of(time.time_ns() // 1000))
+            return [
+                f"{summary} The first was refused: {''.join(last_error)}. Try again with `inturn parked redeliver`."
+            ]
+        retry_time = when(time_of(pending.until_ms * 1000), time_of(time.time_ns() // 1000))
         failed = f"deliver has failed {counted(pending.attempts, 'time')}: {''.join(last_error)}"
-        return [f"{said} {failed}. Next attempt: {again}."]
+        return [f"{summary} {failed}. Next attempt: {retry_time}."]
 
     def read(self, function: Callable[[PipelineStore, int], T]) -> T:
         """Read in a separate transaction: call a function with the stored groups and the pipeline's number."""

@@ -53,7 +53,7 @@ class PipelineResults(GroupDecisions):
         rows = self.inspector.groups if group is None else lambda: iter([self.group(group)])
         if not older:
             return ResultTable(self._groups, rows)
-        return ResultTable(self._groups, lambda: (each for each in rows() if each.old_version is not None))
+        return ResultTable(self._groups, lambda: (row for row in rows() if row.old_version is not None))
 
     def parked(self, *, group: str | Iterable[str] | None = None, error: str | None = None) -> ResultTable[GroupStatus]:
         """Return the groups that are parked, given up or waiting.
@@ -128,4 +128,4 @@ class PipelineResults(GroupDecisions):
 
 def _of(group: str | None, rows: Callable[[], Iterator[R]]) -> Callable[[], Iterator[R]]:
     """Return a function for the rows of one group."""
-    return rows if group is None else lambda: (each for each in rows() if each.group == group)
+    return rows if group is None else lambda: (row for row in rows() if row.group == group)

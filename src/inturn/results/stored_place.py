@@ -43,9 +43,9 @@ def counts_of(info: PipelineInfo) -> Counts:
     return msgspec.convert(info.counts, Counts)
 
 
-def erased_record(record: GroupRecord, why: str) -> GroupRecord:
+def erased_record(record: GroupRecord, reason: str) -> GroupRecord:
     """Return the record of a group without its content: it is given up, and keeps only digests of applied messages."""
     place = stored_place(record)
-    place.parked, place.error = Status.GIVEN_UP, why
+    place.parked, place.error = Status.GIVEN_UP, reason
     erased = record._replace(status=Status.GIVEN_UP, timeline=msgspec.msgpack.encode(place), state=ERASED_STATE)
     return erased._replace(held=0, oldest_us=None, due_us=None)

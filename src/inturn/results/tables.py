@@ -108,8 +108,8 @@ class ResultTable(Generic[T]):
 
 
 @contextmanager
-def _require(what: str, package: str) -> Iterator[None]:
+def _require(feature: str, package: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise SetupError(f"{what} needs {package}: pip install 'inturn[arrow]' ({error})") from error
+        raise SetupError(f"{feature} needs {package}: pip install 'inturn[arrow]' ({error})") from error

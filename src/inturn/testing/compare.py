@@ -39,7 +39,7 @@ class Comparison:
 
     def agrees(self, engine: str) -> bool:
         """Return whether an engine agrees with the pure timeline."""
-        return all(each.other != engine for each in self.differences)
+        return all(difference.other != engine for difference in self.differences)
 
 
 def same(
@@ -94,10 +94,10 @@ def same(
         InturnError: any error of the pure timeline.
         SetupError: if Spark is missing.
     """
-    found = compare(pipeline, messages, engines=engines, seed=seed, spark=spark)
-    for difference in found.differences:
+    comparison = compare(pipeline, messages, engines=engines, seed=seed, spark=spark)
+    for difference in comparison.differences:
         raise Different(str(difference))
-    return found.results["replay"]
+    return comparison.results["replay"]
 
 
 def compare(
@@ -126,38 +126,38 @@ def compare(
     unknown = [name for name in engines if name not in ENGINES]
     if unknown or not engines:
         raise InputError(f"engines is {engines!r}; expected one or several of {', '.join(ENGINES)}")
-    given, on_spark = list(messages), [name for name in ON_SPARK if name in engines]
+    inputs, on_spark = list(messages), [name for name in ON_SPARK if name in engines]
     if on_spark:
         from inturn.testing.rows import as_rows
 
-        given = as_rows(pipeline, given)
-    history, found = EngineInput.of(pipeline, given, seed), Comparison()
-    _run_engine(found, "replay", lambda: run_replay(history), around)
+        inputs = as_rows(pipeline, inputs)
+    history, comparison = EngineInput.of(pipeline, inputs, seed), Comparison()
+    _run_engine(comparison, "replay", lambda: run_replay(history), around)
     if "worker" in engines:
-        _run_engine(found, "worker", lambda: run_worker(history, seed), around)
+        _run_engine(comparison, "worker", lambda: run_worker(history, seed), around)
     if on_spark:
         from inturn.testing.spark_engines import SparkEngines
 
-        with SparkEngines.open(spark, history, found.results["replay"], seed) as bench:
-            found.notes += bench.notes()
+        with SparkEngines.open(spark, history, comparison.results["replay"], seed) as bench:
+            comparison.notes += bench.notes()
             for name in on_spark:
-                _run_engine(found, name, getattr(bench, name), around)
-    return found
+                _run_engine(comparison, name, getattr(bench, name), around)
+    return comparison
 
 
-def _run_engine(found: Comparison, name: str, run: Callable[[], EngineResult], around: Around) -> None:
+def _run_engine(comparison: Comparison, name: str, run: Callable[[], EngineResult], around: Around) -> None:
     """Run one engine, and compare it with the pure timeline."""
     began = time.monotonic()
     try:
         with around(name):
-            story = run()
+            result = run()
     except SetupError:
         raise
     except InturnError as error:
         if name == "replay":
             raise
-        found.differences.append(Difference("replay", name, None, "end", "", f"{type(error).__name__}: {error}"))
+        comparison.differences.append(Difference("replay", name, None, "end", "", f"{type(error).__name__}: {error}"))
         return
-    story.seconds = time.monotonic() - began
-    found.results[name] = story
-    found.differences += differences("replay", found.results["replay"], name, story)
+    result.seconds = time.monotonic() - began
+    comparison.results[name] = result
+    comparison.differences += differences("replay", comparison.results["replay"], name, result)

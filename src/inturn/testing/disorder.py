@@ -52,31 +52,35 @@ def disorder(  # noqa: PLR0913 - every share can be set, and by its name only
         if not 0 <= share <= 1:
             raise InputError(f"{name}={share!r}; expected a share from 0 to 1")
     chance = random.Random(seed)  # noqa: S311 - chance for a test
-    came: list[tuple[float, T]] = []
+    placed: list[tuple[float, T]] = []
     history = list(messages)
-    for at, message in enumerate(history):
+    for index, message in enumerate(history):
         late = chance.random() < displaced
-        place = at + (chance.uniform(0, distance + 1) if late else 0)
+        place = index + (chance.uniform(0, distance + 1) if late else 0)
         if chance.random() >= lost:
-            came.append((place, message))
+            placed.append((place, message))
         if chance.random() < duplicates:
             soon = chance.random() < 0.5
-            came.append((chance.uniform(place, place + distance + 1 if soon else max(place, len(history))), message))
+            placed.append((chance.uniform(place, place + distance + 1 if soon else max(place, len(history))), message))
         if contradict is not None and chance.random() < conflicts:
-            came.append((place + chance.uniform(-1, distance + 1), contradict(message)))
-    came.sort(key=lambda pair: pair[0])
-    found = [message for _, message in came]
-    return found if arrival is None else [_numbered(each, arrival, at) for at, each in enumerate(found)]
+            placed.append((place + chance.uniform(-1, distance + 1), contradict(message)))
+    placed.sort(key=lambda pair: pair[0])
+    delivered = [message for _, message in placed]
+    return (
+        delivered
+        if arrival is None
+        else [_numbered(message, arrival, index) for index, message in enumerate(delivered)]
+    )
 
 
 def _numbered(message: T, field: str, number: int) -> T:
-    made: Any
+    numbered: Any
     if isinstance(message, Mapping) or len(parts(field)) > 1:
-        made = put(message, field, number)
+        numbered = put(message, field, number)
     elif isinstance(message, msgspec.Struct):
-        made = msgspec.structs.replace(message, **{field: number})
+        numbered = msgspec.structs.replace(message, **{field: number})
     elif is_model(type(message)):
-        made = put(message, field, number)
+        numbered = put(message, field, number)
     else:
-        made = dataclasses.replace(message, **{field: number})  # type: ignore[type-var]
-    return made  # type: ignore[no-any-return]
+        numbered = dataclasses.replace(message, **{field: number})  # type: ignore[type-var]
+    return numbered  # type: ignore[no-any-return]

@@ -60,12 +60,12 @@ class EngineInput:
             order=pipeline.order.idle_after(LONG_WAIT),
             retry=Retry(pipeline.retry.times, "0 seconds"),
         )
-        given = [_filled(pipeline, message) for message in messages]
+        filled = [_filled(pipeline, message) for message in messages]
         has_arrivals = False
         if pipeline.arrival is not None:
-            has_arrivals, given = _arrivals(pipeline, pipeline.arrival, given)
+            has_arrivals, filled = _arrivals(pipeline, pipeline.arrival, filled)
         time_passes = timed and policy.then != "fail"
-        parts = cuts(given, chance.randint(2, _MOST_PARTS) if time_passes else 1, chance)
+        parts = cuts(filled, chance.randint(2, _MOST_PARTS) if time_passes else 1, chance)
         return cls(tested, parts, time_passes, has_arrivals)
 
 
@@ -99,8 +99,8 @@ def _filled(pipeline: Pipeline, message: Any) -> Any:
         return message  # not a message; the pure timeline reports it
     values = values_of(pipeline, message)
     absent = [parts(name)[0] for name in pipeline.key_fields if parts(name)[0] not in values]
-    made = {name: _in_utc(value) for name, value in {**values, **dict.fromkeys(absent)}.items()}
-    return message if all(made[name] is values.get(name, made) for name in made) else made
+    filled = {name: _in_utc(value) for name, value in {**values, **dict.fromkeys(absent)}.items()}
+    return message if all(filled[name] is values.get(name, filled) for name in filled) else filled
 
 
 def _in_utc(value: Any) -> Any:
@@ -121,10 +121,10 @@ def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[b
     if isinstance(first, int | None) and all(value_of(message, name) == first for message in messages):
         if pipeline.fields is not None and parts(name)[0] not in pipeline.fields:
             return False, list(messages)
-        return True, [put(values_of(pipeline, message), name, at) for at, message in enumerate(messages)]
-    found = list(_with_arrival(pipeline, name, messages))
+        return True, [put(values_of(pipeline, message), name, index) for index, message in enumerate(messages)]
+    rows = list(_with_arrival(pipeline, name, messages))
     keyed = []
-    for message in found:
+    for message in rows:
         offers, _ = read(replace(pipeline, on_invalid="reject"), [message])
         keyed.append((offers[0][0] if offers else (value_of(message, name),), message))
     try:

@@ -68,21 +68,21 @@ class EngineResult:
         Args:
             messages: number of messages that were passed to it.
         """
-        counts, found = self.counts, [*self.broken]
+        counts, faults = self.counts, [*self.broken]
         if not counts.balanced:
-            found.append(f"the counts do not balance: {counts}")
+            faults.append(f"the counts do not balance: {counts}")
         if counts.received != messages:
-            found.append(f"{counts.received} of {messages} messages were counted as received")
+            faults.append(f"{counts.received} of {messages} messages were counted as received")
         if counts.held - counts.released != self.holding():
             balance = f"{counts.held} messages were counted as held and {counts.released} as released"
-            found.append(f"{balance}, but {self.holding()} are held at the end")
+            faults.append(f"{balance}, but {self.holding()} are held at the end")
         reasons: dict[str, int] = {}
         for own in self.rejected.values():
             for reason, count in own.items():
                 reasons[reason] = reasons.get(reason, 0) + count
         if reasons != {reason: count for reason, count in counts.rejected.items() if count}:
-            found.append(f"{counts.rejected} messages were counted as rejected, but {reasons} are stored")
-        return found
+            faults.append(f"{counts.rejected} messages were counted as rejected, but {reasons} are stored")
+        return faults
 
 
 @dataclass(frozen=True)
@@ -115,44 +115,55 @@ class Difference:
 _COMPARED: Final = ("states", "outputs", "statuses", "places", "errors", "held", "rejected")
 
 
-def differences(one: str, story: EngineResult, other: str, another: EngineResult) -> Iterator[Difference]:
+def differences(reference: str, expected: EngineResult, engine: str, actual: EngineResult) -> Iterator[Difference]:
     """Yield the differences between two results: group by group, then the counts."""
-    for group in sorted(_groups(story) | _groups(another)):
-        for what in _COMPARED:
-            here, there = getattr(story, what).get(group), getattr(another, what).get(group)
-            if what == "rejected":
-                here, there = _settled(here or {}, there or {}, story.forgotten.get(group, 0))
-            if here != there:
-                yield Difference(one, other, group, what, *_only(here, there, most=1 if what == "outputs" else None))
-    for text in another.faults(story.counts.received):
-        yield Difference(one, other, None, "books", "", text)
-    if story.counts.applied != another.counts.applied:
-        text = f"{another.counts.applied} messages were applied, but {story.counts.applied} in {one}"
-        yield Difference(one, other, None, "books", "", text)
+    for group in sorted(_groups(expected) | _groups(actual)):
+        for part in _COMPARED:
+            expected_value, actual_value = getattr(expected, part).get(group), getattr(actual, part).get(group)
+            if part == "rejected":
+                expected_value, actual_value = _settled(
+                    expected_value or {}, actual_value or {}, expected.forgotten.get(group, 0)
+                )
+            if expected_value != actual_value:
+                yield Difference(
+                    reference,
+                    engine,
+                    group,
+                    part,
+                    *_only(expected_value, actual_value, most=1 if part == "outputs" else None),
+                )
+    for text in actual.faults(expected.counts.received):
+        yield Difference(reference, engine, None, "books", "", text)
+    if expected.counts.applied != actual.counts.applied:
+        text = f"{actual.counts.applied} messages were applied, but {expected.counts.applied} in {reference}"
+        yield Difference(reference, engine, None, "books", "", text)
 
 
-def _groups(story: EngineResult) -> set[str]:
-    return {group for what in _COMPARED for group in getattr(story, what)}
+def _groups(result: EngineResult) -> set[str]:
+    return {group for part in _COMPARED for group in getattr(result, part)}
 
 
-def _settled(here: dict[str, int], there: dict[str, int], forgotten: int) -> tuple[dict[str, int], dict[str, int]]:
+def _settled(expected: dict[str, int], actual: dict[str, int], forgotten: int) -> tuple[dict[str, int], dict[str, int]]:
     """Drop conflicts that may also be stale: for an old copy with other content, the end of a step decides that."""
-    conflicts = here.get("conflict", 0)
-    if conflicts - forgotten <= there.get("conflict", 0) <= conflicts:
-        here, there = ({k: v for k, v in each.items() if k != "conflict"} for each in (here, there))
-    return here, there
+    conflicts = expected.get("conflict", 0)
+    if conflicts - forgotten <= actual.get("conflict", 0) <= conflicts:
+        expected, actual = ({k: v for k, v in side.items() if k != "conflict"} for side in (expected, actual))
+    return expected, actual
 
 
-def _only(here: Any, there: Any, *, most: int | None) -> tuple[str, str]:
+def _only(expected: Any, actual: Any, *, most: int | None) -> tuple[str, str]:
     """Return the differing part of each side, in words; of named values, at most ``most``."""
-    if isinstance(here, dict | None) and isinstance(there, dict | None):
-        here, there = here or {}, there or {}
-        keys = [key for key in dict.fromkeys((*here, *there)) if here.get(key, ...) != there.get(key, ...)]
-        one, other = ({key: each[key] for key in keys if key in each} for each in (here, there))
-        return _first(one, most), _first(other, most)
-    if isinstance(here, list) and isinstance(there, list):
-        here, there = [each for each in here if each not in there], [each for each in there if each not in here]
-    return _shown(here), _shown(there)
+    if isinstance(expected, dict | None) and isinstance(actual, dict | None):
+        expected, actual = expected or {}, actual or {}
+        keys = [key for key in dict.fromkeys((*expected, *actual)) if expected.get(key, ...) != actual.get(key, ...)]
+        expected_part, actual_part = ({key: side[key] for key in keys if key in side} for side in (expected, actual))
+        return _first(expected_part, most), _first(actual_part, most)
+    if isinstance(expected, list) and isinstance(actual, list):
+        expected, actual = (
+            [item for item in expected if item not in actual],
+            [item for item in actual if item not in expected],
+        )
+    return _shown(expected), _shown(actual)
 
 
 def _first(values: dict[str, Any], most: int | None) -> str:
@@ -179,7 +190,7 @@ def plain_output(output: Any) -> Any:
 
 
 def record(  # noqa: PLR0913 - the data that every engine has about a group
-    story: EngineResult,
+    result: EngineResult,
     group: str,
     state: Any,
     status: str,
@@ -191,8 +202,8 @@ def record(  # noqa: PLR0913 - the data that every engine has about a group
     error: str | None,
 ) -> None:
     """Record the status of a group; of an error only its type, since its text may name files of another machine."""
-    story.states[group], story.statuses[group] = plain(state), status
-    story.places[group] = (epoch, reached, tuple(map(tuple, skipped)))
+    result.states[group], result.statuses[group] = plain(state), status
+    result.places[group] = (epoch, reached, tuple(map(tuple, skipped)))
     if parked:
         last = (error or "").strip().splitlines()[-1:]
-        story.errors[group] = "".join(last).partition(":")[0].rpartition(".")[2]
+        result.errors[group] = "".join(last).partition(":")[0].rpartition(".")[2]

@@ -30,16 +30,16 @@ def run_replay(history: EngineInput) -> EngineResult:
     Raises:
         NotDeterministic: if the handler is not deterministic; the text names the message.
     """
-    twice = _RepeatedHandler(history.pipeline)
-    pipeline = in_list_order(replace(history.pipeline, handler=twice))
+    repeated = _RepeatedHandler(history.pipeline)
+    pipeline = in_list_order(replace(history.pipeline, handler=repeated))
     result, total, now = Replay(), Counts(), DAWN
     for part in history.parts:
-        with twice.reporting():
+        with repeated.reporting():
             result = pipeline.replay(part, now=now, after=result)
         total.add(result.counts)
         now += TIME_STEP
         if history.time_passes:
-            with twice.reporting():
+            with repeated.reporting():
                 result = pipeline.replay([], now=now, after=result)
             total.add(result.counts)
     return _result(history, result, total)
@@ -51,24 +51,27 @@ def in_list_order(pipeline: Pipeline) -> Pipeline:
 
 
 def _result(history: EngineInput, result: Replay, total: Counts) -> EngineResult:
-    story = EngineResult(counts=total)
+    engine_result = EngineResult(counts=total)
     for group, state in result.states.items():
-        line = result.timelines[group]
-        stands = (line.status.value, line.epoch, line.reached, line.skipped)
-        record(story, group, state, *stands, parked=bool(line.parked), error=line.error)
-        held = [(each.epoch, each.turn, each.id or "", each.digest.hex()) for _, each in sorted(line.held.items())]
+        timeline = result.timelines[group]
+        progress = (timeline.status.value, timeline.epoch, timeline.reached, timeline.skipped)
+        record(engine_result, group, state, *progress, parked=bool(timeline.parked), error=timeline.error)
+        held = [
+            (message.epoch, message.turn, message.id or "", message.digest.hex())
+            for _, message in sorted(timeline.held.items())
+        ]
         if held:
-            story.held[group] = held
+            engine_result.held[group] = held
     for output in result.outputs:
-        story.outputs.setdefault(output.group, {})[output.effect_id] = plain_output(output.output)
+        engine_result.outputs.setdefault(output.group, {})[output.effect_id] = plain_output(output.output)
     for rejected in result.rejected:
-        story.reject(rejected.group, rejected.reason)
+        engine_result.reject(rejected.group, rejected.reason)
     if history.pipeline.order.has_gaps and history.pipeline.turn is not None:
-        _note_forgotten(history, history.pipeline.turn, result, story)
-    return story
+        _note_forgotten(history, history.pipeline.turn, result, engine_result)
+    return engine_result
 
 
-def _note_forgotten(history: EngineInput, column: str, result: Replay, story: EngineResult) -> None:
+def _note_forgotten(history: EngineInput, column: str, result: Replay, engine_result: EngineResult) -> None:
     """Count the conflicts that are older than a group remembers from step to step."""
     pipeline, greatest = history.pipeline, dict[Any, int]()
 
@@ -76,15 +79,15 @@ def _note_forgotten(history: EngineInput, column: str, result: Replay, story: En
         epoch = value_of(message, pipeline.epoch) if pipeline.epoch else 0
         return (group_of(pipeline, message), epoch), value_of(message, column)
 
-    conflicts = [each for each in result.rejected if each.reason == "conflict"]
+    conflicts = [rejected for rejected in result.rejected if rejected.reason == "conflict"]
     for message in history.messages if conflicts else ():
-        line, turn = place(message)
-        if turn is not None:
-            greatest[line] = max(turn, greatest.get(line, turn))
-    for each in conflicts:
-        line, turn = place(each.message)
-        if turn <= greatest[line] - limits.REMEMBERED_REVISIONS and each.group is not None:
-            story.forgotten[each.group] = story.forgotten.get(each.group, 0) + 1
+        key, revision = place(message)
+        if revision is not None:
+            greatest[key] = max(revision, greatest.get(key, revision))
+    for conflict in conflicts:
+        key, revision = place(conflict.message)
+        if revision <= greatest[key] - limits.REMEMBERED_REVISIONS and conflict.group is not None:
+            engine_result.forgotten[conflict.group] = engine_result.forgotten.get(conflict.group, 0) + 1
 
 
 class _RepeatedHandler:
@@ -100,17 +103,17 @@ class _RepeatedHandler:
     def __call__(self, state: Any, message: Any) -> Any:
         if self.fault is not None:
             return self._handler(state, message)
-        given, copies = plain(message), copy.deepcopy((state, message))
+        original, copies = plain(message), copy.deepcopy((state, message))
         before = self._result(*copies)
         try:
-            made = self._handler(state, message)
+            result = self._handler(state, message)
         except Exception as error:
-            self._compare(given, before, type(error).__name__)
+            self._compare(original, before, type(error).__name__)
             raise
-        self._compare(given, before, self._plain(made))
-        if self.fault is None and plain(copies[1]) != given:
-            self._report(given, f"it has changed the message to {plain(copies[1])!r}", "is not pure")
-        return made
+        self._compare(original, before, self._plain(result))
+        if self.fault is None and plain(copies[1]) != original:
+            self._report(original, f"it has changed the message to {plain(copies[1])!r}", "is not pure")
+        return result
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
@@ -127,20 +130,20 @@ class _RepeatedHandler:
     def _result(self, state: Any, message: Any) -> Any:
         """Return the result for a message: state and outputs, or the name of an error."""
         try:
-            made = self._handler(state, message)
+            result = self._handler(state, message)
         except Exception as error:  # noqa: BLE001 - any exception is a result
             if error.__traceback__ is None or error.__traceback__.tb_next is None:  # the call itself failed
                 self._refuse(str(error))
             return type(error).__name__
-        return self._plain(made)
+        return self._plain(result)
 
-    def _plain(self, made: Any) -> Any:
+    def _plain(self, result: Any) -> Any:
         try:
-            state, outputs = made
+            state, outputs = result
         except (TypeError, ValueError):
             outputs = None
         if not isinstance(outputs, list | tuple):
-            self._refuse(wrong_result(made, self._pipeline.state))
+            self._refuse(wrong_result(result, self._pipeline.state))
             return None
         try:
             return plain(state), [plain_output(output) for output in outputs]
@@ -148,19 +151,19 @@ class _RepeatedHandler:
             self.fault = InputError(f"the handler of pipeline {self._pipeline.name!r}: {error}")
             return None
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, reason: str) -> None:
         msg = f"the handler of pipeline {self._pipeline.name!r} must take (state, message) and return "
-        self.fault = HandlerError(f"{msg}(state, [output, …]): {why}")
+        self.fault = HandlerError(f"{msg}(state, [output, …]): {reason}")
 
-    def _compare(self, message: Any, here: Any, there: Any) -> None:
-        if self.fault is None and here != there:
-            self._report(message, f"one run returned {_words(here)}, and another {_words(there)}")
+    def _compare(self, message: Any, first: Any, second: Any) -> None:
+        if self.fault is None and first != second:
+            self._report(message, f"one run returned {_words(first)}, and another {_words(second)}")
 
-    def _report(self, message: Any, what: str, fault: str = "is not deterministic") -> None:
+    def _report(self, message: Any, detail: str, fault: str = "is not deterministic") -> None:
         group = group_of(self._pipeline, message)
         self.fault = NotDeterministic(
             f"the handler of pipeline {self._pipeline.name!r} {fault}: after the message {message!r} of "
-            f"group {group!r} {what}"
+            f"group {group!r} {detail}"
         )
 
 

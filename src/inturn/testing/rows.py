@@ -39,7 +39,7 @@ def as_rows(pipeline: Pipeline, messages: Sequence[Any]) -> list[Any]:
     if not messages:
         return []
     kinds = (Mapping, pipeline.message) if pipeline.message else (Mapping,)
-    if not all(isinstance(each, kinds) for each in messages):  # the pure timeline reports why
+    if not all(isinstance(message, kinds) for message in messages):  # the pure timeline reports why
         return list(messages)
     if pipeline.message is None:
         return typing.cast("list[Any]", table(pipeline, messages).to_pylist(maps_as_pydicts="strict"))
@@ -65,7 +65,9 @@ def table(pipeline: Pipeline, messages: Sequence[Any]) -> pa.Table:
         fields = record_fields(pipeline.message)
         names = dict.fromkeys(field.name for field in fields)
         hints |= {field.name: field.type for field in fields}
-        if pipeline.arrival is not None and any(value_of(each, pipeline.arrival) is not None for each in messages):
+        if pipeline.arrival is not None and any(
+            value_of(message, pipeline.arrival) is not None for message in messages
+        ):
             names[parts(pipeline.arrival)[0]] = None
     columns = {name: [value_of(message, name) for message in messages] for name in names}
     return pa.table({name: _column(name, column, hints.get(name, Any)) for name, column in columns.items()})
@@ -76,7 +78,7 @@ def _column(name: str, values: list[Any], hint: Any) -> pa.Array:
     kind = _KINDS.get(hint)
     try:
         if kind is None and typing.get_origin(hint) in (dict, Mapping):
-            inner = [each for value in values if value is not None for each in value.values()]
+            inner = [item for value in values if value is not None for item in value.values()]
             kind = pa.map_(pa.string(), _known(pa.array(inner)).type)
             values = [None if value is None else list(value.items()) for value in values]
         array = pa.array(values, kind)
@@ -101,9 +103,9 @@ def _simple(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what mak
         case str() | bytes() | Decimal() | dt.date() | dt.timedelta() | None:
             return value
         case Mapping():
-            return {key: _simple(each) for key, each in value.items()}
+            return {key: _simple(item) for key, item in value.items()}
         case list() | tuple():
-            return [_simple(each) for each in value]
+            return [_simple(item) for item in value]
         case set() | frozenset():
             return sorted(map(_simple, value))
     names = field_names(type(value))

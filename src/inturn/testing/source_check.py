@@ -92,15 +92,15 @@ class _Check:
             self._read(timeout_s=0.1, is_lossless=True)
             last = time.monotonic() if self._count() > before else last
             if time.monotonic() > last + self._patience_s:
-                missing = set(range(self._produced)) - {n for each in self._committed.values() for n in each}
+                missing = set(range(self._produced)) - {n for numbers in self._committed.values() for n in numbers}
                 self._fail(f"{len(missing)} of {self._produced} records are lost; the first is {min(missing)}")
-        for each in self._sources:
-            each.shutdown()
+        for instance in self._sources:
+            instance.shutdown()
 
     def _new_source(self) -> Source:
-        made = self._make()
-        made.batch_bytes = self._bytes.choice((1, 50, made.batch_bytes))
-        return made
+        instance = self._make()
+        instance.batch_bytes = self._bytes.choice((1, 50, instance.batch_bytes))
+        return instance
 
     def _produce_more(self) -> None:
         count = self._chance.randint(1, 10)
@@ -111,37 +111,37 @@ class _Check:
     def _read(self, *, timeout_s: float = 0.0, is_lossless: bool = False) -> None:
         """Poll one instance; then commit the records, or lose all of them as in a crash."""
         self._open_new()
-        at, limit = self._chance.randrange(len(self._sources)), self._chance.randint(1, 8)
-        found = self._poll(self._sources[at], at, limit, timeout_s)
-        if found or not is_lossless:
-            self._log(f"instance {at} polls {limit}: {[self._number(each) for each in found]}")
-        if len(found) > limit:
-            self._fail(f"poll({limit}) returned {len(found)} records")
-        for each in found:
-            if self._owners.get(each.partition) != at:
-                self._fail(f"instance {at} returned a record of {each.partition!r}, which it has not opened")
+        index, limit = self._chance.randrange(len(self._sources)), self._chance.randint(1, 8)
+        records = self._poll(self._sources[index], index, limit, timeout_s)
+        if records or not is_lossless:
+            self._log(f"instance {index} polls {limit}: {[self._number(record) for record in records]}")
+        if len(records) > limit:
+            self._fail(f"poll({limit}) returned {len(records)} records")
+        for record in records:
+            if self._owners.get(record.partition) != index:
+                self._fail(f"instance {index} returned a record of {record.partition!r}, which it has not opened")
         if not is_lossless and self._chance.random() < 0.2:
-            self._drop(at, "before the commit")
+            self._drop(index, "before the commit")
             return
-        for each in found:
-            self._commit(each)
+        for record in records:
+            self._commit(record)
         if not is_lossless and self._chance.random() < 0.2:
-            self._drop(at, "after the commit, before confirm")
+            self._drop(index, "after the commit, before confirm")
             return
-        for partition in dict.fromkeys(each.partition for each in found):
-            self._sources[at].confirm(partition, self._positions[partition])
-        self._confirmed.update(map(self._number, found))
+        for partition in dict.fromkeys(record.partition for record in records):
+            self._sources[index].confirm(partition, self._positions[partition])
+        self._confirmed.update(map(self._number, records))
 
-    def _poll(self, instance: Source, at: int, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+    def _poll(self, instance: Source, index: int, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         """Poll, if a partition is open: the host polls no other source, and reopens partitions after an error."""
-        mine = [partition for partition, owner in self._owners.items() if owner == at]
+        owned = [partition for partition, owner in self._owners.items() if owner == index]
         try:
-            return instance.poll(limit, timeout_s) if mine else []
+            return instance.poll(limit, timeout_s) if owned else []
         except SourceError as error:
-            self._log(f"instance {at} fails: {error}")
-        for partition in mine:
+            self._log(f"instance {index} fails: {error}")
+        for partition in owned:
             instance.close(partition)
-            self._open(partition, at)
+            self._open(partition, index)
         return []
 
     def _commit(self, record: SourceRecord) -> None:
@@ -166,24 +166,24 @@ class _Check:
     def _crash(self) -> None:
         self._drop(self._chance.randrange(len(self._sources)), "between two polls")
 
-    def _drop(self, at: int, when: str) -> None:
+    def _drop(self, index: int, when: str) -> None:
         """Drop an instance as if its process had died, and open its partitions in other instances."""
-        self._log(f"instance {at} dies {when}")
+        self._log(f"instance {index} dies {when}")
         if self._redelivers:
-            self._sources[at].shutdown()  # a broker sees the end of the connection
-        self._sources[at] = self._new_source()
-        for partition in [name for name, owner in self._owners.items() if owner == at]:
+            self._sources[index].shutdown()  # a broker sees the end of the connection
+        self._sources[index] = self._new_source()
+        for partition in [name for name, owner in self._owners.items() if owner == index]:
             self._open(partition, self._chance.randrange(len(self._sources)))
 
     def _open_new(self) -> None:
-        for each in self._sources[0].partitions():
-            if each not in self._owners:
-                self._open(each, self._chance.randrange(len(self._sources)))
+        for partition in self._sources[0].partitions():
+            if partition not in self._owners:
+                self._open(partition, self._chance.randrange(len(self._sources)))
 
-    def _open(self, partition: str, at: int) -> None:
+    def _open(self, partition: str, index: int) -> None:
         position = self._positions.get(partition)
-        self._log(f"instance {at} opens {partition!r} at {position!r}")
-        instance = self._sources[at]
+        self._log(f"instance {index} opens {partition!r} at {position!r}")
+        instance = self._sources[index]
         instance.partitions()  # as the host does before it opens a partition
         incarnation = instance.incarnation(partition)
         if self._incarnations.setdefault(partition, incarnation) != incarnation:
@@ -191,30 +191,30 @@ class _Check:
                 f"the incarnation of {partition!r} changed from {self._incarnations[partition]!r} to {incarnation!r}"
             )
         instance.open(partition, position)
-        self._owners[partition] = at
+        self._owners[partition] = index
 
     def _reopen_everywhere(self) -> None:
         """Read all records from the start, then from each position: the remaining records must be the same."""
         every = self._first(dict.fromkeys(self._make().partitions()), self._produced)
-        for partition in dict.fromkeys(each.partition for each in every):
-            whole = [each for each in every if each.partition == partition]
-            for at, each in enumerate(whole, 1):
-                rest = self._first({partition: each.position}, len(whole) - at)
-                if rest != whole[at:]:
-                    wanted, given = ([self._number(record) for record in part] for part in (whole[at:], rest))
-                    where = f"after {each.position!r}, but {given} when opened at this position"
-                    self._fail(f"{partition!r} returns {wanted} {where}")
+        for partition in dict.fromkeys(record.partition for record in every):
+            records = [record for record in every if record.partition == partition]
+            for count, current in enumerate(records, 1):
+                rest = self._first({partition: current.position}, len(records) - count)
+                if rest != records[count:]:
+                    expected, returned = ([self._number(record) for record in part] for part in (records[count:], rest))
+                    where = f"after {current.position!r}, but {returned} when opened at this position"
+                    self._fail(f"{partition!r} returns {expected} {where}")
 
     def _first(self, positions: dict[str, Any], count: int) -> list[SourceRecord]:
         """Read a number of records from these positions on, or fewer if no more are returned."""
-        instance, found = self._make(), list[SourceRecord]()
+        instance, records = self._make(), list[SourceRecord]()
         for partition, position in positions.items():
             instance.open(partition, position)
         until = time.monotonic() + self._patience_s
-        while len(found) < count and time.monotonic() < until:
-            found += instance.poll(count - len(found), 0.1)
+        while len(records) < count and time.monotonic() < until:
+            records += instance.poll(count - len(records), 0.1)
         instance.shutdown()
-        return [each._replace(position=_stored(each.position)) for each in found]
+        return [record._replace(position=_stored(record.position)) for record in records]
 
     def _count(self) -> int:
         return sum(map(len, self._committed.values()))
@@ -222,9 +222,9 @@ class _Check:
     def _log(self, text: str) -> None:
         self._schedule.append(text)
 
-    def _fail(self, why: str) -> None:
-        steps = "\n".join(f"  {number:>3} {each}" for number, each in enumerate(self._schedule, 1))
-        raise SourceFault(f"{why}\nseed {self._seed}, the schedule:\n{steps}")
+    def _fail(self, reason: str) -> None:
+        steps = "\n".join(f"  {number:>3} {step}" for number, step in enumerate(self._schedule, 1))
+        raise SourceFault(f"{reason}\nseed {self._seed}, the schedule:\n{steps}")
 
 
 def _stored(position: Any) -> Any:

@@ -78,7 +78,7 @@ class SparkEngines:
     @property
     def _depends_on_arrival(self) -> bool:
         pipeline = self.history.pipeline
-        conflicts = any("conflict" in each for each in self.oracle.rejected.values())
+        conflicts = any("conflict" in reasons for reasons in self.oracle.rejected.values())
         return conflicts or not pipeline.order.has_runs
 
     def notes(self) -> list[str]:
@@ -87,12 +87,12 @@ class SparkEngines:
         if pipeline.arrival is not None or not self._depends_on_arrival or self.history.time_passes:
             return []
         messages = self.history.messages
-        own, ours = (each.replay(messages) for each in (pipeline, in_list_order(pipeline)))
-        changed = [name for name in ours.states if plain(own.states[name]) != plain(ours.states[name])]
+        own, ordered = (variant.replay(messages) for variant in (pipeline, in_list_order(pipeline)))
+        changed = [name for name in ordered.states if plain(own.states[name]) != plain(ordered.states[name])]
         if not changed:
             return []
-        some = "1 group has" if len(changed) == 1 else f"{len(changed)} groups have"
-        note = f"without arrival= a batch applies these messages in its own order, and {some} another state then"
+        subject = "1 group has" if len(changed) == 1 else f"{len(changed)} groups have"
+        note = f"without arrival= a batch applies these messages in its own order, and {subject} another state then"
         return [f"{note}, such as {changed[0]!r}; name the column with the order of arrival: Pipeline(arrival=…)"]
 
     def batch(self) -> EngineResult:
@@ -118,15 +118,15 @@ class SparkEngines:
         source.mkdir()
         buckets, number = chance.randint(1, _MOST_BUCKETS), 0
         for part in self._tables():
-            steps = [each for each in _slices(part, chance.randint(*_MICRO_BATCHES), chance) if len(each)]
+            steps = [rows for rows in _slices(part, chance.randint(*_MICRO_BATCHES), chance) if len(rows)]
             stops = {len(steps) - 1}
             if len(self.history.parts) == 1:  # else it is restarted for each part
                 stops.add(chance.randrange(len(steps)) if steps else 0)
-            for at, step in enumerate(steps):
+            for index, step in enumerate(steps):
                 number += 1
                 self._write(step, source / f"{number:06d}.parquet", chance)
                 os.utime(source / f"{number:06d}.parquet", (number, number))  # Spark takes the oldest first
-                if at in stops:
+                if index in stops:
                     self._run(source, store, checkpoint, buckets)
             if steps:
                 _forget_last(checkpoint)
@@ -162,16 +162,16 @@ class SparkEngines:
     def _tables(self) -> list[pa.Table]:
         """Return the parts of the history as tables with the same columns."""
         pipeline, messages = self.history.pipeline, self.history.messages
-        whole = table(pipeline, messages)
+        rows = table(pipeline, messages)
         name = self.pipeline.arrival
         if name is not None and not self.history.has_arrivals:
             name = path.parts(name)[0]
-            whole = whole.drop_columns([name] if name in whole.column_names else [])
-            whole = whole.append_column(name, pa.array(range(len(messages)), pa.int64()))
-        parts, at = [], 0
+            rows = rows.drop_columns([name] if name in rows.column_names else [])
+            rows = rows.append_column(name, pa.array(range(len(messages)), pa.int64()))
+        parts, offset = [], 0
         for part in self.history.parts:
-            parts.append(whole.slice(at, len(part)))
-            at += len(part)
+            parts.append(rows.slice(offset, len(part)))
+            offset += len(part)
         return parts
 
     def _write(self, rows: pa.Table, file: Path, chance: random.Random) -> None:
@@ -203,7 +203,7 @@ class _HiddenField:
 
 
 def _slices(rows: pa.Table, parts: int, chance: random.Random) -> list[pa.Table]:
-    return [rows.slice(each[0] if each else 0, len(each)) for each in cuts(range(len(rows)), parts, chance)]
+    return [rows.slice(part[0] if part else 0, len(part)) for part in cuts(range(len(rows)), parts, chance)]
 
 
 def _forget_last(checkpoint: Path) -> None:

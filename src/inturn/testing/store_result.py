@@ -24,26 +24,26 @@ def stored_result(pipeline: Pipeline, location: Path) -> EngineResult:
     """Return the result in a store."""
     store = SparkStore(location)
     manifests = [store.manifest(step) for step in store.steps()]
-    story = EngineResult()
+    result = EngineResult()
     for manifest in manifests:
         counts = msgspec.convert(manifest.counts, Counts)
-        story.counts.add(counts)
+        result.counts.add(counts)
         if not counts.balanced:
-            story.broken.append(f"the counts of step {manifest.step} do not balance: {counts}")
-    for row in _rows(store, [file for each in manifests for file in each.outputs]):
-        story.outputs.setdefault(row["group"], {})[row["effect_id"]] = json.loads(row["output"])
-    for row in _rows(store, [file for each in manifests for file in each.rejected]):
-        story.reject(row["group"], row["reason"])
+            result.broken.append(f"the counts of step {manifest.step} do not balance: {counts}")
+    for row in _rows(store, [file for manifest in manifests for file in manifest.outputs]):
+        result.outputs.setdefault(row["group"], {})[row["effect_id"]] = json.loads(row["output"])
+    for row in _rows(store, [file for manifest in manifests for file in manifest.rejected]):
+        result.reject(row["group"], row["reason"])
     if manifests:
-        _groups(pipeline, store, story)
-    return story
+        _groups(pipeline, store, result)
+    return result
 
 
 def _rows(store: SparkStore, files: Sequence[DataFile]) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(store.files.source(file.path)).to_pylist()]
 
 
-def _groups(pipeline: Pipeline, store: SparkStore, story: EngineResult) -> None:
+def _groups(pipeline: Pipeline, store: SparkStore, result: EngineResult) -> None:
     last = store.latest()
     assert last is not None  # noqa: S101 - it has steps
     codec, newest = StateCodec(pipeline), dict[str, dict[str, Any]]()
@@ -54,14 +54,14 @@ def _groups(pipeline: Pipeline, store: SparkStore, story: EngineResult) -> None:
             newest |= {row["group"]: row | {"state": state} for row, state in zip(rows, states, strict=True)}
     for group, row in newest.items():
         status, skipped = row["status"], json.loads(row["skipped"] or "[]")
-        stands = (row["state"], status, row["epoch"], row["reached"], skipped)
-        record(story, group, *stands, parked=status in _PARKED, error=row["error"])
+        progress = (row["state"], status, row["epoch"], row["reached"], skipped)
+        record(result, group, *progress, parked=status in _PARKED, error=row["error"])
     held: dict[str, list[tuple[Any, str]]] = {}
     for level in last.levels:
         for batch in batches_of(store.location, [file.path for file in level.held]):
             for row, spot in zip(batch.to_pylist(maps_as_pydicts="strict"), held_keys(batch), strict=True):
-                of = newest[row["group"]]
-                if of["held"] and row["step"] >= of["held_step"]:
+                newest_row = newest[row["group"]]
+                if newest_row["held"] and row["step"] >= newest_row["held_step"]:
                     held.setdefault(row["group"], []).append((spot, row["digest"].hex()))
     for group, own in held.items():
-        story.held[group] = [(epoch, turn, ident, digest) for (epoch, turn, _, ident), digest in sorted(own)]
+        result.held[group] = [(epoch, position, ident, digest) for (epoch, position, _, ident), digest in sorted(own)]

@@ -40,7 +40,7 @@ def run_worker(history: EngineInput, seed: int) -> EngineResult:
             while rest:
                 size = chance.randint(1, max(_FEW, len(part) // _TIMES))
                 now, rest = rest[:size], rest[size:]
-                queue.send_many([_draft(pipeline, each) for each in now])
+                queue.send_many([_draft(pipeline, message) for message in now])
                 with Worker(pipeline, queue, concurrency=chance.randint(1, 4)) as worker:
                     if chance.random() < 0.5 or not rest:
                         worker.drain()
@@ -50,20 +50,29 @@ def run_worker(history: EngineInput, seed: int) -> EngineResult:
         return _result(pipeline, DatabaseInspector(db, pipeline.name))
 
 
-def _result(pipeline: Pipeline, look: DatabaseInspector) -> EngineResult:
-    story, states = EngineResult(counts=look.counts()), WorkerStateCodec(pipeline)
-    for line in look.records():
-        at = stored_place(line)
-        stands = (states.decode(line.state), str(line.status), at.epoch, at.reached, at.skipped)
-        record(story, line.group, *stands, parked=bool(at.parked), error=at.error)
-        held = [(each.epoch, each.turn, each.id or "", each.digest) for each in look.held(line.group)]
+def _result(pipeline: Pipeline, inspector: DatabaseInspector) -> EngineResult:
+    result, states = EngineResult(counts=inspector.counts()), WorkerStateCodec(pipeline)
+    for group_record in inspector.records():
+        place = stored_place(group_record)
+        progress = (
+            states.decode(group_record.state),
+            str(group_record.status),
+            place.epoch,
+            place.reached,
+            place.skipped,
+        )
+        record(result, group_record.group, *progress, parked=bool(place.parked), error=place.error)
+        held = [
+            (message.epoch, message.turn, message.id or "", message.digest)
+            for message in inspector.held(group_record.group)
+        ]
         if held:
-            story.held[line.group] = held
-    for output in look.outputs():
-        story.outputs.setdefault(output.group, {})[output.effect_id] = output.output
-    for rejected in look.rejected():
-        story.reject(rejected.group, rejected.reason)
-    return story
+            result.held[group_record.group] = held
+    for output in inspector.outputs():
+        result.outputs.setdefault(output.group, {})[output.effect_id] = output.output
+    for rejected in inspector.rejected():
+        result.reject(rejected.group, rejected.reason)
+    return result
 
 
 def _draft(pipeline: Pipeline, message: Any) -> Draft:

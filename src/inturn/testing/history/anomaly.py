@@ -42,8 +42,8 @@ class Anomaly:
 
     def __str__(self) -> str:
         """Return the sentence and, below it, the events in the order of time."""
-        began = min((each.asked for each in self.events), default=0)
-        lines = [_line(each, began) for each in sorted(self.events, key=lambda each: each.asked)]
+        began = min((event.asked for event in self.events), default=0)
+        lines = [_line(event, began) for event in sorted(self.events, key=lambda event: event.asked)]
         return "\n".join([f"{self.kind}: {self.text}", *lines])
 
 
@@ -53,8 +53,11 @@ def _line(event: Event, began: int) -> str:
     if isinstance(event, SendCall):
         act = f"send {event.dedup_id} to {event.group}: {_answer(event, f'number {event.number}')}"
     elif isinstance(event, ReceiveCall):
-        came = ", ".join(f"{each.dedup_id} ({each.group} {each.number})" for each in event.deliveries) or "nothing"
-        act = f"receive: {_answer(event, came)}"
+        deliveries = (
+            ", ".join(f"{delivery.dedup_id} ({delivery.group} {delivery.number})" for delivery in event.deliveries)
+            or "nothing"
+        )
+        act = f"receive: {_answer(event, deliveries)}"
     elif isinstance(event, AppliedEffect):
         act = f"apply {event.dedup_id} ({event.group} {event.number}) at place {event.place}"
     else:

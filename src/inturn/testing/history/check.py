@@ -29,8 +29,8 @@ def check(
             within a group, as those of SQS.
     """
     lease_ns = None if visibility_s is None else round((visibility_s - slack_s) * 1e9)
-    found = list(_anomalies(list(events), lease_ns, is_drained=is_drained, is_total=is_total))
-    return [_minimized(each, lease_ns, is_total=is_total) for each in found]
+    anomalies = list(_anomalies(list(events), lease_ns, is_drained=is_drained, is_total=is_total))
+    return [_minimized(anomaly, lease_ns, is_total=is_total) for anomaly in anomalies]
 
 
 def check_or_raise(
@@ -46,19 +46,19 @@ def check_or_raise(
     Raises:
         AssertionError: if there is an anomaly; the text contains the worst ten, each with its events.
     """
-    found = check(events, visibility_s=visibility_s, slack_s=slack_s, is_drained=is_drained, is_total=is_total)
-    if found:
+    anomalies = check(events, visibility_s=visibility_s, slack_s=slack_s, is_drained=is_drained, is_total=is_total)
+    if anomalies:
         kinds = list(AnomalyKind)
-        found.sort(key=lambda each: (kinds.index(each.kind), len(each.events)))
-        rest = f"\n… and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise AssertionError("\n".join(str(each) for each in found[:_SHOWN]) + rest)
+        anomalies.sort(key=lambda anomaly: (kinds.index(anomaly.kind), len(anomaly.events)))
+        rest = f"\n… and {len(anomalies) - _SHOWN} more" if len(anomalies) > _SHOWN else ""
+        raise AssertionError("\n".join(str(anomaly) for anomaly in anomalies[:_SHOWN]) + rest)
 
 
 def _anomalies(events: Sequence[Event], lease_ns: int | None, *, is_drained: bool, is_total: bool) -> Iterator[Anomaly]:
-    sends = [each for each in events if isinstance(each, SendCall)]
-    receives = [each for each in events if isinstance(each, ReceiveCall)]
-    settles = [each for each in events if isinstance(each, SettleCall) and each.outcome != UNASKED]
-    effects = [each for each in events if isinstance(each, AppliedEffect)]
+    sends = [event for event in events if isinstance(event, SendCall)]
+    receives = [event for event in events if isinstance(event, ReceiveCall)]
+    settles = [event for event in events if isinstance(event, SettleCall) and event.outcome != UNASKED]
+    effects = [event for event in events if isinstance(event, AppliedEffect)]
     yield from rules.one_message_for_each_id(sends, receives)
     yield from rules.numbers_in_the_order_of_sends(sends, is_total=is_total)
     yield from rules.delivered_as_sent(sends, receives)
@@ -71,38 +71,41 @@ def _anomalies(events: Sequence[Event], lease_ns: int | None, *, is_drained: boo
     yield from rules.effects_in_order_and_once(effects)
 
 
-def _minimized(found: Anomaly, lease_ns: int | None, *, is_total: bool) -> Anomaly:
+def _minimized(anomaly: Anomaly, lease_ns: int | None, *, is_total: bool) -> Anomaly:
     """Return the anomaly without the events, and the messages within receives, that its proof does not need."""
 
     def is_proof(events: Sequence[Event]) -> bool:
-        again = _anomalies(events, lease_ns, is_drained=found.kind is AnomalyKind.LOST, is_total=is_total)
-        return any((each.kind, each.text) == (found.kind, found.text) for each in again)
+        remaining = _anomalies(events, lease_ns, is_drained=anomaly.kind is AnomalyKind.LOST, is_total=is_total)
+        return any((other.kind, other.text) == (anomaly.kind, anomaly.text) for other in remaining)
 
-    events = _without(found.events, is_proof)
-    for at, event in enumerate(events):
+    events = _without(anomaly.events, is_proof)
+    for index, event in enumerate(events):
         if isinstance(event, ReceiveCall):
-            events[at] = _with_fewer(event, lambda fewer, at=at: is_proof([*events[:at], fewer, *events[at + 1 :]]))  # type: ignore[misc]
-    return Anomaly(found.kind, found.text, tuple(events))
+            events[index] = _with_fewer(
+                event,
+                lambda fewer, index=index: is_proof([*events[:index], fewer, *events[index + 1 :]]),  # type: ignore[misc]
+            )
+    return Anomaly(anomaly.kind, anomaly.text, tuple(events))
 
 
 def _without(events: Sequence[Event], is_proof: Callable[[Sequence[Event]], bool]) -> list[Event]:
-    left = list(events)
+    remaining = list(events)
     for event in events:
-        fewer = [each for each in left if each is not event]
+        fewer = [other for other in remaining if other is not event]
         if is_proof(fewer):
-            left = fewer
-    return left
+            remaining = fewer
+    return remaining
 
 
 def _with_fewer(receive: ReceiveCall, is_proof: Callable[[ReceiveCall], bool]) -> ReceiveCall:
     for message in list(receive.deliveries):
-        left = [each for each in receive.deliveries if each is not message]
+        remaining = [delivery for delivery in receive.deliveries if delivery is not message]
         fewer = ReceiveCall(
             client=receive.client,
             asked=receive.asked,
             answered=receive.answered,
             outcome=receive.outcome,
-            deliveries=left,
+            deliveries=remaining,
         )
         if is_proof(fewer):
             receive = fewer

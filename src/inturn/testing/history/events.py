@@ -116,29 +116,29 @@ def read(*paths: str | Path) -> list[Event]:
 
     A call whose client died before the answer has the outcome UNKNOWN. A torn last line is left out.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     for path in map(Path, paths):
         for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
-            found += _calls(file.read_bytes())
-    return found
+            events += _calls(file.read_bytes())
+    return events
 
 
 def _calls(data: bytes) -> list[Event]:
     """Return the events of one file; the line with the answer replaces the line that was written before the call."""
-    found: list[Event] = []
+    events: list[Event] = []
     begun: dict[tuple[object, ...], int] = {}
     for line in data.split(b"\n")[:-1]:  # what follows the last line feed is empty, or torn
         event = _decode(line)
-        which = event.number if isinstance(event, SettleCall) else getattr(event, "dedup_id", None)
-        key = (type(event), event.client, event.asked, which)
+        identity = event.number if isinstance(event, SettleCall) else getattr(event, "dedup_id", None)
+        key = (type(event), event.client, event.asked, identity)
         if event.answered == NEVER and not isinstance(event, AppliedEffect):
-            begun[key] = len(found)
-            found.append(event)
-        elif (at := begun.pop(key, None)) is not None:
-            found[at] = event
+            begun[key] = len(events)
+            events.append(event)
+        elif (position := begun.pop(key, None)) is not None:
+            events[position] = event
         else:
-            found.append(event)
-    return found
+            events.append(event)
+    return events
 
 
 def figures(events: Iterable[Event]) -> Counter[str]:
@@ -146,26 +146,26 @@ def figures(events: Iterable[Event]) -> Counter[str]:
     counts: Counter[str] = Counter()
     acknowledged: set[str] = set()
     received: set[int] = set()
-    for each in events:
-        verb = each.__struct_config__.tag
-        if isinstance(each, SettleCall):
-            verb = "delete" if each.deletes else "nack"
-        counts[f"{verb} {each.outcome}"] += 1
-        if isinstance(each, SendCall) and each.outcome == OK:
-            counts["acknowledged again"] += each.dedup_id in acknowledged
-            acknowledged.add(each.dedup_id)
-        elif isinstance(each, ReceiveCall):
-            counts["delivered"] += len(each.deliveries)
-            counts["delivered again"] += sum(one.number in received for one in each.deliveries)
-            received.update(one.number for one in each.deliveries)
+    for event in events:
+        verb = event.__struct_config__.tag
+        if isinstance(event, SettleCall):
+            verb = "delete" if event.deletes else "nack"
+        counts[f"{verb} {event.outcome}"] += 1
+        if isinstance(event, SendCall) and event.outcome == OK:
+            counts["acknowledged again"] += event.dedup_id in acknowledged
+            acknowledged.add(event.dedup_id)
+        elif isinstance(event, ReceiveCall):
+            counts["delivered"] += len(event.deliveries)
+            counts["delivered again"] += sum(message.number in received for message in event.deliveries)
+            received.update(message.number for message in event.deliveries)
     counts["messages"] = len(acknowledged)
     return counts
 
 
 def acknowledged(sends: Sequence[SendCall]) -> dict[str, SendCall]:
     """Return the first acknowledged send of each message."""
-    told: dict[str, SendCall] = {}
+    acked: dict[str, SendCall] = {}
     for send in sends:
         if send.outcome == OK and send.number is not None:
-            told.setdefault(send.dedup_id, send)
-    return told
+            acked.setdefault(send.dedup_id, send)
+    return acked
