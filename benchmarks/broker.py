@@ -60,7 +60,7 @@ async def by_slot(function: Function, groups: list[int], timeout_s: float | None
         async with broker.slot(group, timeout_s=timeout_s):
             await function(number, group)
 
-    await asyncio.gather(*[asyncio.create_task(caller(*each)) for each in enumerate(groups)])
+    await asyncio.gather(*[asyncio.create_task(caller(*call)) for call in enumerate(groups)])
 
 
 async def by_locks(function: Function, groups: list[int]) -> None:
@@ -71,7 +71,7 @@ async def by_locks(function: Function, groups: list[int]) -> None:
         async with locks[group], semaphore:
             await function(number, group)
 
-    await asyncio.gather(*[asyncio.create_task(caller(*each)) for each in enumerate(groups)])
+    await asyncio.gather(*[asyncio.create_task(caller(*call)) for call in enumerate(groups)])
 
 
 async def by_locks_in_time(function: Function, groups: list[int]) -> None:
@@ -84,7 +84,7 @@ async def by_locks_in_time(function: Function, groups: list[int]) -> None:
                 wait.reschedule(None)
                 await function(number, group)
 
-    await asyncio.gather(*[asyncio.create_task(caller(*each)) for each in enumerate(groups)])
+    await asyncio.gather(*[asyncio.create_task(caller(*call)) for call in enumerate(groups)])
 
 
 async def by_search(function: Function, groups: list[int]) -> None:
@@ -213,18 +213,18 @@ def measure(cell: Cell, function: Function, loop_factory: Callable[[], asyncio.A
 
 def goals(cells: list[Cell]) -> list[tuple[str, float, bool]]:
     """Each goal in words, the ratio that was measured, and whether it is met."""
-    of = {(cell.workload, cell.contender, cell.size): cell.median for cell in cells}
-    found = []
+    medians = {(cell.workload, cell.contender, cell.size): cell.median for cell in cells}
+    results = []
     for workload in WORKLOADS:
-        costs = [cost for (name, contender, _), cost in of.items() if (name, contender) == (workload, "post")]
+        costs = [cost for (name, contender, _), cost in medians.items() if (name, contender) == (workload, "post")]
         if costs:
             flat = max(costs) / min(costs)
-            found.append((f"{workload}: the dearest size against the cheapest, at most {FLAT}", flat, flat <= FLAT))
-        own, locks = of.get((workload, "post", AHEAD_AT)), of.get((workload, "locks", AHEAD_AT))
+            results.append((f"{workload}: the dearest size against the cheapest, at most {FLAT}", flat, flat <= FLAT))
+        own, locks = medians.get((workload, "post", AHEAD_AT)), medians.get((workload, "locks", AHEAD_AT))
         if own and locks:
             text = f"{workload}: semaphore and lock against post at {AHEAD_AT:,}, at least {AHEAD:.0f}"
-            found.append((text, locks / own, locks / own >= AHEAD))
-    return found
+            results.append((text, locks / own, locks / own >= AHEAD))
+    return results
 
 
 def show(cells: list[Cell], options: argparse.Namespace, console: Console) -> None:
@@ -235,10 +235,10 @@ def show(cells: list[Cell], options: argparse.Namespace, console: Console) -> No
             table.add_column(f"{size:,}", justify="right")
         own = {cell.size: cell.median for cell in cells if (cell.workload, cell.contender) == (workload, "submit")}
         for key in options.only:
-            found = {c.size: c.median for c in cells if (c.workload, c.contender) == (workload, key)}
+            medians = {c.size: c.median for c in cells if (c.workload, c.contender) == (workload, key)}
             row = [
-                f"{found[size]:.1f}" + (f" ({found[size] / own[size]:.1f}x)" if size in own else "")
-                if size in found
+                f"{medians[size]:.1f}" + (f" ({medians[size] / own[size]:.1f}x)" if size in own else "")
+                if size in medians
                 else "-"
                 for size in options.sizes
             ]

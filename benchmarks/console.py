@@ -92,14 +92,14 @@ def fill(target: str) -> None:
 def send(queue: Queue, numbers: range) -> None:
     """Send messages: in the first round a tenth fails, with one of three errors, and a twentieth comes too early."""
     for begin in range(numbers.start, numbers.stop, AT_ONCE):
-        some = []
+        drafts = []
         for number in range(begin, min(begin + AT_ONCE, numbers.stop)):
             group, revision = number % GROUPS, number // GROUPS + 1
             amount = -1 - group % 3 if revision == 1 and group % 10 == 0 else 5
             if revision == 1 and group % 20 == 1:
                 revision = 100
-            some.append(draft({"amount": amount}, group=f"acct-{group}", revision=revision))
-        queue.send_many(some)
+            drafts.append(draft({"amount": amount}, group=f"acct-{group}", revision=revision))
+        queue.send_many(drafts)
 
 
 def fill_spark(store: str) -> None:
@@ -218,10 +218,10 @@ class Running:
     def visit(self) -> dict[str, int]:
         """Return the bytes of the first page and of all that it loads, each as it is carried."""
         page, size = self.get("/")
-        found = {"/": size}
+        sizes = {"/": size}
         for path in dict.fromkeys(re.findall(r'(?:src|href)="([^"]*/static/[^"?#]+)[^"]*"', page)):
-            _, found[path] = self.get(path)
-        return found
+            _, sizes[path] = self.get(path)
+        return sizes
 
     def idle(self, listeners: int, seconds: float) -> float:
         """Return the share of a core that it takes while pages listen and nothing happens, in percent."""
@@ -251,14 +251,14 @@ def measured(kind: str, store: str, rounds: int, idle_s: float) -> dict[str, Any
     """Return all figures of the console of one store."""
     with running(store) as console:
         stuck = json.loads(console.get("/api/stuck")[0])["stores"][0]
-        title, many = stuck["title"], str(SPARK_GROUPS // 2 // 1000 * 1000 if kind == "spark" else GROUPS // 2)
+        title, count = stuck["title"], str(SPARK_GROUPS // 2 // 1000 * 1000 if kind == "spark" else GROUPS // 2)
         pages: dict[str, tuple[str, dict[str, str]]] = {
             "Stuck": ("/", {}),
             "Stuck, one error": ("/", {"error": "ValueError: amount -2*"}),
-            "Group, parked": ("/group", {"store": title, "group": f"acct-{many}"}),
+            "Group, parked": ("/group", {"store": title, "group": f"acct-{count}"}),
             "Group, open": ("/group", {"store": title, "group": "acct-7"}),
             "Preview of thousands": ("/preview", {"store": title, "action": "resume", "error": "ValueError*"}),
-            "Search": ("/search", {"q": f"acct-{many}"}),
+            "Search": ("/search", {"q": f"acct-{count}"}),
         }
         if kind == "spark":
             pages["Steps"] = ("/steps", {})
@@ -266,33 +266,33 @@ def measured(kind: str, store: str, rounds: int, idle_s: float) -> dict[str, Any
             pages["Queues"] = ("/queues", {})
             pages["Queue"] = ("/queue", {"database": title.rpartition("#")[0], "queue": "payments"})
         return {
-            "stuck": sum(each["groups"] for each in stuck["reasons"]),
+            "stuck": sum(reason["groups"] for reason in stuck["reasons"]),
             "pages": {name: console.cost(path, fields, rounds)._asdict() for name, (path, fields) in pages.items()},
             "visit": console.visit(),
             "idle_percent": {number: console.idle(number, idle_s) for number in (0, 1, LISTENERS)},
         }
 
 
-def shown(found: dict[str, dict[str, Any]], rounds: int) -> Iterator[Table | str]:
+def shown(figures: dict[str, dict[str, Any]], rounds: int) -> Iterator[Table | str]:
     """Yield the figures as tables, and the goals."""
     table = Table(title=f"pages, medians of {rounds}", title_justify="left")
     for name in ("store", "groups that do not go on", "page", "wall ms", "least ms", "CPU ms", "bytes"):
         table.add_column(name, justify="left" if name in {"store", "page"} else "right")
-    for kind, each in found.items():
-        for page, cost in each["pages"].items():
+    for kind, stats in figures.items():
+        for page, cost in stats["pages"].items():
             times = (f"{cost[name]:.1f}" for name in ("wall_ms", "least_ms", "cpu_ms"))
-            table.add_row(kind, f"{each['stuck']:,}", page, *times, f"{cost['size']:,}")
+            table.add_row(kind, f"{stats['stuck']:,}", page, *times, f"{cost['size']:,}")
     yield table
-    for kind, each in found.items():
-        idle = ", ".join(f"{share:.2f} % with {number} pages" for number, share in each["idle_percent"].items())
-        total = sum(each["visit"].values())
-        yield f"{kind}: a first visit has {total / 1000:.1f} kB in {len(each['visit'])} parts; idle {idle} of a core"
-    for kind, each in found.items():
+    for kind, stats in figures.items():
+        idle = ", ".join(f"{share:.2f} % with {number} pages" for number, share in stats["idle_percent"].items())
+        total = sum(stats["visit"].values())
+        yield f"{kind}: a first visit has {total / 1000:.1f} kB in {len(stats['visit'])} parts; idle {idle} of a core"
+    for kind, stats in figures.items():
         goal_pages = ("Stuck", "Group, parked", "Group, open")
-        worst = max(each["pages"][name]["wall_ms"] for name in goal_pages)
+        worst = max(stats["pages"][name]["wall_ms"] for name in goal_pages)
         yield goal(f"{kind}: first page and group page, ms", worst, PAGE_MS)
-        yield goal(f"{kind}: idle, percent of a core", max(each["idle_percent"].values()), IDLE_PERCENT)
-        yield goal(f"{kind}: a first visit, kB", sum(each["visit"].values()) / 1000, VISIT_KB)
+        yield goal(f"{kind}: idle, percent of a core", max(stats["idle_percent"].values()), IDLE_PERCENT)
+        yield goal(f"{kind}: a first visit, kB", sum(stats["visit"].values()) / 1000, VISIT_KB)
 
 
 def goal(text: str, value: float, most: float) -> str:
@@ -306,20 +306,20 @@ def main() -> None:
     parser.add_argument("--idle-s", type=float, default=20.0)
     parser.add_argument("--keep", type=Path, help="a folder in which the stores stay")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    found: dict[str, dict[str, Any]] = {}
+    options = parser.parse_args()
+    figures: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="inturn-benchmark-", ignore_cleanup_errors=True) as own:
-        folder = asked.keep or Path(own)
+        folder = options.keep or Path(own)
         folder.mkdir(parents=True, exist_ok=True)
-        for kind in asked.only:
+        for kind in options.only:
             with STORES[kind](folder) as store:
                 progress.print(f"measuring {kind}")
-                found[kind] = measured(kind, store, asked.rounds, asked.idle_s)
-    if asked.json:
-        print(json.dumps(found))
+                figures[kind] = measured(kind, store, options.rounds, options.idle_s)
+    if options.json:
+        print(json.dumps(figures))
         return
-    for each in shown(found, asked.rounds):
-        Console().print(each)
+    for part in shown(figures, options.rounds):
+        Console().print(part)
 
 
 if __name__ == "__main__":

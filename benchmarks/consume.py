@@ -87,7 +87,7 @@ def consume(
 
 def hot(path: Path, server: PostgresServer | None, backlog: int) -> dict[str, float]:
     """One message of each of the others, behind the backlog of one group."""
-    left = OTHERS
+    remaining = OTHERS
     with opened(path, server) as db:
         fill(db, "q", [*["hot"] * backlog, *[f"g{n}" for n in range(OTHERS)]])
         seen: list[str | None] = []
@@ -95,13 +95,13 @@ def hot(path: Path, server: PostgresServer | None, backlog: int) -> dict[str, fl
             tx.execute("analyze")
         began, cpu = time.perf_counter(), cpu_s(server)
         with Consumer(db.queue("q"), lambda message: seen.append(message.group)):
-            at = 0
-            while left:
+            position = 0
+            while remaining:
                 time.sleep(0.002)
-                new, at = seen[at:], len(seen[at:]) + at
-                left -= sum(group != "hot" for group in new)
+                new, position = seen[position:], len(seen[position:]) + position
+                remaining -= sum(group != "hot" for group in new)
             wall_s, spent_s = time.perf_counter() - began, cpu_s(server) - cpu
-    return {"per_s": OTHERS / wall_s, "cpu_us": spent_s / at * 1e6, "hot": seen[:at].count("hot")}
+    return {"per_s": OTHERS / wall_s, "cpu_us": spent_s / position * 1e6, "hot": seen[:position].count("hot")}
 
 
 def contenders(server: PostgresServer, messages: int, backlog: int) -> dict[tuple[str, int], Run]:
@@ -140,28 +140,28 @@ def main() -> None:
     options.add_argument("--hot", type=int, default=100_000)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--json", action="store_true")
-    asked = options.parse_args()
+    args = options.parse_args()
     for name in ("huey", "procrastinate"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         server = get_server(folder)
         try:
-            found = _rounds(asked.rounds, contenders(server, asked.messages, asked.hot))
+            results = _rounds(args.rounds, contenders(server, args.messages, args.hot))
         finally:
             server.cleanup()
     figures = {
         f"{name}, {groups:,} group{'s' * (groups > 1)}" if groups else name: {
-            what: statistics.median(each[what] for each in rounds) for what in rounds[0]
+            measure: statistics.median(row[measure] for row in rounds) for measure in rounds[0]
         }
-        for (name, groups), rounds in found.items()
+        for (name, groups), rounds in results.items()
     }
-    if asked.json:
+    if args.json:
         print(json.dumps(figures))
         return
-    title = f"{asked.messages:,} messages, median of {asked.rounds} rounds; {_versions()}"
+    title = f"{args.messages:,} messages, median of {args.rounds} rounds; {_versions()}"
     table = Table("", "messages/s", "CPU µs each", "beside", title=title, title_justify="left")
-    for name, each in figures.items():
-        table.add_row(name, f"{each['per_s']:,.0f}", f"{each['cpu_us']:,.0f}", beside(name, figures))
+    for name, row in figures.items():
+        table.add_row(name, f"{row['per_s']:,.0f}", f"{row['cpu_us']:,.0f}", beside(name, figures))
     Console(width=150).print(table)
 
 

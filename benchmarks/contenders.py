@@ -124,16 +124,21 @@ def _in_turn(once: DataFrame) -> DataFrame:
 def fold(account: str, *columns: list[Any]) -> dict[str, Any]:
     """One group's row: its state, its outputs, what it holds."""
     revisions, types, amounts, ids, in_turn = columns
-    turns, state = sum(in_turn), Account()
+    count, state = sum(in_turn), Account()
     emitted = []
-    for message in map(Transaction, [account] * turns, revisions, types, amounts, ids):
+    for message in map(Transaction, [account] * count, revisions, types, amounts, ids):
         state, outputs = apply(state, message)
         if outputs:
             emitted += [
-                {"revision": message.revision, "tx_id": each.tx_id, "amount": each.amount, "balance": each.balance}
-                for each in outputs
+                {
+                    "revision": message.revision,
+                    "tx_id": output.tx_id,
+                    "amount": output.amount,
+                    "balance": output.balance,
+                }
+                for output in outputs
             ]
-    rest = zip(*(column[turns:] for column in (revisions, types, amounts, ids)), strict=True)
+    rest = zip(*(column[count:] for column in (revisions, types, amounts, ids)), strict=True)
     held = [dict(zip(_HELD, values, strict=True)) for values in rest]
     return {
         "account_id": account,

@@ -108,4 +108,4 @@ def _tree() -> list[psutil.Process]:
 def _is_worker(process: psutil.Process) -> bool:
     """Whether it was forked from PySpark's daemon, with whose command line it goes on."""
     parent = process.parent()
-    return all(each is not None and "pyspark.daemon" in each.cmdline() for each in (process, parent))
+    return all(candidate is not None and "pyspark.daemon" in candidate.cmdline() for candidate in (process, parent))

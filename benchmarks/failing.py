@@ -53,14 +53,14 @@ def measure(queue: Any, failing: int, groups: int, messages: int, row: Row) -> N
     healthy, done, failed = groups * messages, 0, 0
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in range(3 * healthy // BATCH):
-        got = queue.receive(BATCH)
-        good = [message for message in got if message.body != "fails"]
-        bad = [message for message in got if message.body == "fails"]
-        if good:
-            queue.ack(good)
+        received = queue.receive(BATCH)
+        handled = [message for message in received if message.body != "fails"]
+        bad = [message for message in received if message.body == "fails"]
+        if handled:
+            queue.ack(handled)
         if bad:
             queue.nack(bad)
-        done, failed = done + len(good), failed + len(bad)
+        done, failed = done + len(handled), failed + len(bad)
         if done == healthy:
             break
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -99,15 +99,15 @@ def main() -> None:
     parser.add_argument("--target")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    found = run(args)
+    results = run(args)
     table = Table(
         "retried", "failing groups", "healthy/s", "ratio", "CPU µs each", "ratio", "done", "failures each", box=None
     )
-    told = []
-    for kind, rows in found.items():
+    report = []
+    for kind, rows in results.items():
         for failing, row in rows.items():
             ratio = row.rate / rows[0].rate
-            told.append({
+            report.append({
                 "retried": kind, "failing": failing, "per_s": row.rate, "ratio": ratio, "cpu_us": row.cpu,
                 "cpu_ratio": row.cpu / rows[0].cpu, "done": min(row.done), "failures": max(row.failed),
             })  # fmt: skip
@@ -117,7 +117,7 @@ def main() -> None:
                 f"{min(row.done):.0%}", f"{max(row.failed):.2f}",
             )  # fmt: skip
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(report))
     else:
         Console().print(table)
 

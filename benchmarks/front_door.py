@@ -56,29 +56,29 @@ def honest(url: str, size: int, until: float) -> list[tuple[float, float, bool]]
     """Send messages until then: of each when it began, how long it took and whether it was accepted."""
     session = boto3.Session(aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name="us-east-1")
     sqs = session.client("sqs", endpoint_url=url, config=Config(read_timeout=90))
-    queue, body, took = f"{url}/000000000000/plain", "x" * size, []
+    queue, body, timings = f"{url}/000000000000/plain", "x" * size, []
     while (began := time.time()) < until:
         is_well = True
         try:
             sqs.send_message(QueueUrl=queue, MessageBody=body)
         except (BotoCoreError, ClientError):
             is_well = False
-        took.append((began, time.time() - began, is_well))
+        timings.append((began, time.time() - began, is_well))
         time.sleep(0.02)
-    return took
+    return timings
 
 
 def probe(port: int, until: float) -> list[tuple[float, float, bool]]:
     """Ask for the health, each time over a new connection."""
-    took = []
+    timings = []
     while (began := time.time()) < until:
         is_well = False
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 30) as asking:
             asking.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             is_well = asking.recv(100).startswith(b"HTTP/1.1 200")
-        took.append((began, time.time() - began, is_well))
+        timings.append((began, time.time() - began, is_well))
         time.sleep(0.05)
-    return took
+    return timings
 
 
 class Attack:
@@ -106,10 +106,10 @@ class Attack:
     def open(self) -> int:
         """How many connections the server has not closed."""
         count = 0
-        for each in self.held:
-            each.settimeout(0)
+        for connection in self.held:
+            connection.settimeout(0)
             try:
-                count += bool(each.recv(1))
+                count += bool(connection.recv(1))
             except BlockingIOError:
                 count += 1
             except OSError:
@@ -117,8 +117,8 @@ class Attack:
         return count
 
 
-def summary(took: list[tuple[float, float, bool]], since: float, until: float) -> dict[str, Any]:
-    within = [(s, is_well) for began, s, is_well in took if since <= began < until]
+def summary(timings: list[tuple[float, float, bool]], since: float, until: float) -> dict[str, Any]:
+    within = [(s, is_well) for began, s, is_well in timings if since <= began < until]
     times = sorted(s for s, _ in within) or [0.0]
     return {
         "count": len(within),
@@ -156,27 +156,27 @@ def run(connections: int, attack: str, seconds: float) -> dict[str, Any]:
 
 
 def measured(server: Any, directory: Path, connections: int, attack: str, seconds: float) -> dict[str, Any]:
-    while b"http://127.0.0.1:" not in (said := (directory / "log").read_bytes()):
+    while b"http://127.0.0.1:" not in (log := (directory / "log").read_bytes()):
         time.sleep(0.05)
-    port = int(said.partition(b"http://127.0.0.1:")[2].split()[0].decode().split("\x1b")[0])
+    port = int(log.partition(b"http://127.0.0.1:")[2].split()[0].decode().split("\x1b")[0])
     url, process = f"http://127.0.0.1:{port}", psutil.Process(server.pid)
     began = time.time()
     attacked, until = began + 4, began + 4 + seconds
     rss: list[int] = []
-    with ProcessPoolExecutor(3) as others, ThreadPoolExecutor(16) as attackers:
-        clients = [others.submit(honest, url, size, until) for size in SIZES]
-        probing = others.submit(probe, port, until)
+    with ProcessPoolExecutor(3) as processes, ThreadPoolExecutor(16) as attackers:
+        clients = [processes.submit(honest, url, size, until) for size in SIZES]
+        probing = processes.submit(probe, port, until)
         time.sleep(attacked - time.time())
         before = process.memory_info().rss
         attacking = Attack(port, head(url, attack) + b"a" * (BODY_BYTES - 1))
-        sent = [attackers.submit(attacking.one, each) for each in range(connections)]
+        sent = [attackers.submit(attacking.one, index) for index in range(connections)]
         all_sent_s = 0.0
         while time.time() < until:
             rss.append(process.memory_info().rss)
-            if not all_sent_s and all(each.done() for each in sent):
+            if not all_sent_s and all(future.done() for future in sent):
                 all_sent_s = time.time() - attacked
             time.sleep(0.05)
-        found = {
+        figures = {
             "attack": attack,
             "connections": connections,
             "rss_before_mb": round(before / 1e6),
@@ -185,13 +185,13 @@ def measured(server: Any, directory: Path, connections: int, attack: str, second
             "all_sent_s": round(all_sent_s, 1),
             "open_at_the_end": attacking.open(),
         }
-        for what, client in zip(("1 KB", "256 KB", "/health"), (*clients, probing), strict=True):
-            took = client.result()
-            found[f"{what} before"] = summary(took, began + 1, attacked)
-            found[f"{what} during"] = summary(took, attacked, until)
-        for each in attacking.held:
-            each.close()
-    return found
+        for name, client in zip(("1 KB", "256 KB", "/health"), (*clients, probing), strict=True):
+            timings = client.result()
+            figures[f"{name} before"] = summary(timings, began + 1, attacked)
+            figures[f"{name} during"] = summary(timings, attacked, until)
+        for connection in attacking.held:
+            connection.close()
+    return figures
 
 
 def main() -> None:
@@ -202,11 +202,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     for attack in options.attack:
-        found = run(options.connections, attack, options.seconds)
+        figures = run(options.connections, attack, options.seconds)
         if options.json:
-            print(json.dumps(found))
+            print(json.dumps(figures))
         else:
-            for name, value in found.items():
+            for name, value in figures.items():
                 print(f"{name:>16}: {value}")
 
 

@@ -75,17 +75,17 @@ class Side:
         for _ in range(messages // self.batch):
             drafts = [draft(BODY, group=f"g{next(self.numbers) % groups}") for _ in range(self.batch)]
             self._timed(spent, "send", lambda drafts=drafts: self.queue.send_many(drafts))
-            got = self._timed(spent, "receive", lambda: self.queue.receive(self.batch))
-            assert len(got) == self.batch, got
-            self._timed(spent, "ack", lambda got=got: self.queue.ack(got))
+            received = self._timed(spent, "receive", lambda: self.queue.receive(self.batch))
+            assert len(received) == self.batch, received
+            self._timed(spent, "ack", lambda batch=received: self.queue.ack(batch))
         self.spent.append(spent)
 
     @staticmethod
     def _timed(spent: dict[str, float], verb: str, act: Callable[[], Any]) -> Any:
         began = time.perf_counter()
-        found = act()
+        result = act()
         spent[verb] += time.perf_counter() - began
-        return found
+        return result
 
 
 @contextmanager
@@ -113,28 +113,28 @@ def measure(server: PostgresServer, flow: str, kind: str, messages: int, chunk: 
                 for side in sides.values():
                     side.go(chunk)
                 analyzer.execute("analyze")
-    per = {name: [sum(each.values()) / chunk * 1e6 for each in side.spent] for name, side in sides.items()}
+    per = {name: [sum(times.values()) / chunk * 1e6 for times in side.spent] for name, side in sides.items()}
     last = max(1, len(per["held"]) // 4)
     ratios = {
-        verb: statistics.median(each[verb] for each in sides["held"].spent[-last:])
-        / statistics.median(each[verb] for each in sides["free"].spent[-last:])
+        verb: statistics.median(times[verb] for times in sides["held"].spent[-last:])
+        / statistics.median(times[verb] for times in sides["free"].spent[-last:])
         for verb in VERBS
     }
-    whole = statistics.median(per["held"][-last:]) / statistics.median(per["free"][-last:])
-    return {"flow": flow, "kind": kind, "us": per, "ratio": whole, "ratios": ratios, "chunk": chunk}
+    ratio = statistics.median(per["held"][-last:]) / statistics.median(per["free"][-last:])
+    return {"flow": flow, "kind": kind, "us": per, "ratio": ratio, "ratios": ratios, "chunk": chunk}
 
 
-def show(found: dict[str, Any], console: Console) -> None:
+def show(result: dict[str, Any], console: Console) -> None:
     """The curve of one flow."""
-    table = Table(title=f"{found['flow']}, beside a {found['kind']}: µs for a message; ratio {found['ratio']:.2f}")
+    table = Table(title=f"{result['flow']}, beside a {result['kind']}: µs for a message; ratio {result['ratio']:.2f}")
     for name in ("messages before", "held", "free"):
         table.add_column(name, justify="right")
-    step = max(1, len(found["us"]["held"]) // 8)
-    for at, (held, free) in enumerate(zip(found["us"]["held"], found["us"]["free"], strict=True)):
-        if at % step == 0 or at == len(found["us"]["held"]) - 1:
-            table.add_row(f"{at * found['chunk']:,}", f"{held:.0f}", f"{free:.0f}")
+    step = max(1, len(result["us"]["held"]) // 8)
+    for index, (held, free) in enumerate(zip(result["us"]["held"], result["us"]["free"], strict=True)):
+        if index % step == 0 or index == len(result["us"]["held"]) - 1:
+            table.add_row(f"{index * result['chunk']:,}", f"{held:.0f}", f"{free:.0f}")
     console.print(table)
-    console.print("ratios at the end: " + ", ".join(f"{verb} {ratio:.2f}" for verb, ratio in found["ratios"].items()))
+    console.print("ratios at the end: " + ", ".join(f"{verb} {ratio:.2f}" for verb, ratio in result["ratios"].items()))
 
 
 def main() -> None:
@@ -146,23 +146,23 @@ def main() -> None:
     parser.add_argument("--kind", nargs="+", choices=HOLDERS, default=HOLDERS)
     parser.add_argument("--flow", nargs="+", choices=FLOWS, default=FLOWS)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     console = Console()
-    found = []
+    results = []
     with tempfile.TemporaryDirectory(prefix="inturn-held-", ignore_cleanup_errors=True) as folder:
         server = get_server(Path(folder), cleanup_mode="delete")
         try:
             with closing(psycopg.connect(server.get_uri(), autocommit=True)) as connection:
                 connection.execute("alter system set fsync = off")
                 connection.execute("select pg_reload_conf()")
-            for flow, kind in itertools.product(asked.flow, asked.kind):
-                found.append(measure(server, flow, kind, asked.messages, asked.chunk, asked.batch))
-                if not asked.json:
-                    show(found[-1], console)
+            for flow, kind in itertools.product(args.flow, args.kind):
+                results.append(measure(server, flow, kind, args.messages, args.chunk, args.batch))
+                if not args.json:
+                    show(results[-1], console)
         finally:
             server.cleanup()
-    if asked.json:
-        console.print_json(json.dumps({"goal": MOST, "found": found}))
+    if args.json:
+        console.print_json(json.dumps({"goal": MOST, "found": results}))
 
 
 if __name__ == "__main__":

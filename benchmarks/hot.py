@@ -62,10 +62,10 @@ def pipeline(grade: str, handler: Callable[..., Any] = count) -> inturn.Pipeline
 
 def messages(grade: str, size: int) -> list[Message]:
     """So many of one group; all of one time but the last, if so named."""
-    each: Callable[[int], dt.datetime] = lambda n: NOON + dt.timedelta(seconds=n)  # noqa: E731
+    time_of: Callable[[int], dt.datetime] = lambda n: NOON + dt.timedelta(seconds=n)  # noqa: E731
     if "one time" in grade:
-        each = lambda n: NOON + dt.timedelta(seconds=n == size)  # noqa: E731
-    every = [{"account": "a", "revision": n, "epoch": 0, "id": str(n), "time": each(n)} for n in range(1, size + 1)]
+        time_of = lambda n: NOON + dt.timedelta(seconds=n == size)  # noqa: E731
+    every = [{"account": "a", "revision": n, "epoch": 0, "id": str(n), "time": time_of(n)} for n in range(1, size + 1)]
     return [*every[1:], every[0]] if "last" in grade else every
 
 
@@ -75,11 +75,11 @@ def parts(every: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def replay(grade: str, size: int, _folder: Path) -> float:
-    every, line = messages(grade, size), pipeline(grade)
+    every, pipe = messages(grade, size), pipeline(grade)
     began = time.process_time()
-    found = line.replay(every)
+    result = pipe.replay(every)
     spent = time.process_time() - began
-    assert found.counts.received == size
+    assert result.counts.received == size
     return spent
 
 
@@ -94,27 +94,29 @@ def kernel(grade: str, size: int, folder: Path) -> float:
     from inturn.spark.executor.plan import Plan
     from inturn.spark.executor.task import run_task
 
-    line, table = pipeline(grade), pa.Table.from_pylist(messages(grade, size))
+    pipe, table = pipeline(grade), pa.Table.from_pylist(messages(grade, size))
     (folder / "store").mkdir()
     plan = Plan(str(folder / "store"), 0, 0, final=False, buckets=1, attempt="a", columns=table.column_names, levels=[])
     table = table.append_column(HASH, pa.repeat(group_hash("a"), size)).append_column(GROUP, table["account"])
-    keys = pa.Table.from_batches([with_placement(line, each) for each in table.combine_chunks().to_batches()])
-    table = table.take(pc.sort_indices(keys, [(key, "ascending") for key in sort_keys(line)]))
+    keys = pa.Table.from_batches(
+        [with_placement(pipe, record_batch) for record_batch in table.combine_chunks().to_batches()]
+    )
+    table = table.take(pc.sort_indices(keys, [(key, "ascending") for key in sort_keys(pipe)]))
     began = time.process_time()
-    result = run_task(plan, line, 0, "a", iter(table.to_batches(max_chunksize=10_000)))
+    result = run_task(plan, pipe, 0, "a", iter(table.to_batches(max_chunksize=10_000)))
     spent = time.process_time() - began
     assert result.counts.received == size
     return spent
 
 
 def worker(grade: str, size: int, folder: Path) -> float:
-    line = pipeline(grade)
+    pipe = pipeline(grade)
     with inturn.open(folder / "hot.db", durable=False) as db:
         queue = db.queue("q")
         for part in parts(messages(grade, size)):
-            queue.send_many([draft(each, group="a") for each in part])
+            queue.send_many([draft(message, group="a") for message in part])
         began = time.process_time()
-        counts = inturn.work(line, queue, until="empty")
+        counts = inturn.work(pipe, queue, until="empty")
         spent = time.process_time() - began
     assert counts.received == size
     return spent
@@ -154,9 +156,9 @@ def scale(engines: list[str], grades: list[str], sizes: list[int]) -> Table:
             with tempfile.TemporaryDirectory() as folder:
                 costs.append(ENGINES[engine](grade, size, Path(folder)) / size * 1e6)
         ratio = costs[-1] / costs[0]
-        told = f"{ratio:.2f}: {'met' if ratio <= GOAL else 'not met'}"
-        table.add_row(engine, grade, *(f"{each:.1f}" for each in costs), told)
-        print(engine, grade, *(f"{each:.1f}" for each in costs), told, flush=True)
+        verdict = f"{ratio:.2f}: {'met' if ratio <= GOAL else 'not met'}"
+        table.add_row(engine, grade, *(f"{cost:.1f}" for cost in costs), verdict)
+        print(engine, grade, *(f"{cost:.1f}" for cost in costs), verdict, flush=True)
     return table
 
 
@@ -178,13 +180,13 @@ class Slow:
 def paced(keys: int, ms: int, concurrency: int, size: int) -> tuple[float, float, float]:
     """Wall time, the handler's time divided by what can be at work, CPU time: of one run."""
     handler = Slow(ms)
-    line = inturn.Pipeline(name="hot", group="account", order=inturn.Gapless("revision"), handler=handler)
+    pipe = inturn.Pipeline(name="hot", group="account", order=inturn.Gapless("revision"), handler=handler)
     with tempfile.TemporaryDirectory() as folder, inturn.open(Path(folder) / "hot.db") as db:
         queue = db.queue("q")
         for part in parts(range(size)):
             queue.send_many([draft({}, group=f"g{n % keys}", revision=n // keys + 1) for n in part])
         began, cpu = time.perf_counter(), time.process_time()
-        counts = inturn.work(line, queue, concurrency=concurrency, until="empty")
+        counts = inturn.work(pipe, queue, concurrency=concurrency, until="empty")
         wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
     assert counts.applied == size
     return wall_s, handler.spent_s / min(keys, concurrency), cpu_s
@@ -201,17 +203,17 @@ def threads(rounds: int) -> Table:
         # Where the handler takes no time there is only the engine's own, which threads cannot share.
         own = 0.0 if ms else min(paced(keys, 0, 1, size)[0] for _ in range(rounds))
         wall_s, handler_s, cpu_s = min(runs, key=lambda run: run[0] / (run[1] + own))
-        beside = wall_s / (handler_s + own)
-        told = f"{beside:.2f}{'' if ms else ' (with the engine)'}: {'met' if beside <= THREADS_GOAL else 'not met'}"
+        ratio = wall_s / (handler_s + own)
+        verdict = f"{ratio:.2f}{'' if ms else ' (with the engine)'}: {'met' if ratio <= THREADS_GOAL else 'not met'}"
         shown = (f"{keys:,}", f"{ms} ms", f"{concurrency}", f"{size:,}", f"{wall_s:.2f}", f"{handler_s + own:.2f}")
-        table.add_row(*shown, told, f"{cpu_s / size * 1e6:,.0f}")
-        print(*shown, told, f"{cpu_s / size * 1e6:,.0f}", flush=True)
+        table.add_row(*shown, verdict, f"{cpu_s / size * 1e6:,.0f}")
+        print(*shown, verdict, f"{cpu_s / size * 1e6:,.0f}", flush=True)
     return table
 
 
 def idle(seconds: float = 3.0) -> list[str]:
     """The CPU of a worker with 16 threads that has nothing to do, and of one whose only group is in a long turn."""
-    said = []
+    lines = []
     for name, is_busy in (("nothing to do", False), ("one group in a long turn", True)):
         begun, go_on = threading.Event(), threading.Event()
 
@@ -221,8 +223,8 @@ def idle(seconds: float = 3.0) -> list[str]:
             return state, []
 
         with tempfile.TemporaryDirectory() as folder, inturn.open(Path(folder) / "hot.db") as db:
-            line = pipeline("Gapless, in order", wait)
-            with Worker(line, db.queue("q"), concurrency=16) as worker:
+            pipe = pipeline("Gapless, in order", wait)
+            with Worker(pipe, db.queue("q"), concurrency=16) as worker:
                 if is_busy:
                     db.queue("q").send({"revision": 1}, group="a")
                     begun.wait()
@@ -232,8 +234,8 @@ def idle(seconds: float = 3.0) -> list[str]:
                 spent = time.process_time() - before
                 go_on.set()
                 worker.drain(10)
-        said.append(f"a worker with 16 threads, {name}: {spent / seconds * 1000:.1f} ms of CPU in a second")
-    return said
+        lines.append(f"a worker with 16 threads, {name}: {spent / seconds * 1000:.1f} ms of CPU in a second")
+    return lines
 
 
 def main() -> None:
@@ -243,11 +245,11 @@ def main() -> None:
     options.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     options.add_argument("--grades", nargs="+", choices=list(GRADES), default=list(GRADES))
     options.add_argument("--rounds", type=int, default=2)
-    asked = options.parse_args()
-    if asked.what == "scale":
-        Console(width=150).print(scale(asked.engines, asked.grades, asked.sizes))
+    args = options.parse_args()
+    if args.what == "scale":
+        Console(width=150).print(scale(args.engines, args.grades, args.sizes))
     else:
-        Console(width=150).print(threads(asked.rounds), *idle(), sep="\n")
+        Console(width=150).print(threads(args.rounds), *idle(), sep="\n")
 
 
 if __name__ == "__main__":

@@ -79,13 +79,13 @@ def batches(servers: str, name: str, records: int) -> Any:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "limit", "enable.auto.commit": False})
     consumer.assign([TopicPartition(name, number, 0) for number in range(PARTITIONS)])
     while records:
-        found = consumer.consume(BATCH, 0)
-        if not found:
+        polled = consumer.consume(BATCH, 0)
+        if not polled:
             first = consumer.poll(1)
-            found = [] if first is None else [first, *consumer.consume(BATCH - 1, 0)]
-        records -= len(found)
-        if found:
-            yield found
+            polled = [] if first is None else [first, *consumer.consume(BATCH - 1, 0)]
+        records -= len(polled)
+        if polled:
+            yield polled
     consumer.close()
 
 
@@ -96,7 +96,7 @@ def limit_sqlite(servers: str, name: str, records: int, address: str) -> None:
     db.execute("create table rows (id integer primary key, body, key, part, off)")
     db.execute("create table offs (part primary key, off)")
     for batch in batches(servers, name, records):
-        rows = [(each.value(), each.key(), each.partition(), each.offset()) for each in batch]
+        rows = [(record.value(), record.key(), record.partition(), record.offset()) for record in batch]
         db.execute("begin immediate")
         db.executemany("insert into rows (body, key, part, off) values (?, ?, ?, ?)", rows)
         db.executemany("insert or replace into offs values (?, ?)", {row[2]: row[3] for row in rows}.items())
@@ -112,10 +112,10 @@ def limit_postgres(servers: str, name: str, records: int, address: str) -> None:
         for batch in batches(servers, name, records):
             ends = {}
             with db.cursor() as cursor, cursor.copy("copy rows (body, key, part, off) from stdin") as rows:
-                for each in batch:
-                    part = each.partition()
-                    ends[part] = each.offset()
-                    rows.write_row((each.value().decode(), each.key().decode(), part, ends[part]))
+                for record in batch:
+                    part = record.partition()
+                    ends[part] = record.offset()
+                    rows.write_row((record.value().decode(), record.key().decode(), part, ends[part]))
             for end in ends.items():
                 db.execute("insert into offs values (%s, %s) on conflict (part) do update set off = excluded.off", end)
             db.commit()
@@ -171,8 +171,8 @@ def by_faststream(servers: str, name: str, records: int, address: str) -> None:
     @subscriber
     async def handle(message: KafkaMessage) -> None:
         nonlocal left
-        found = message.raw_message
-        rows = [(each.partition(), each.offset(), each.value(), each.key()) for each in found]
+        raw_messages = message.raw_message
+        rows = [(record.partition(), record.offset(), record.value(), record.key()) for record in raw_messages]
         db.execute("begin immediate")
         db.executemany("insert or ignore into rows values (?, ?, ?, ?)", rows)
         db.execute("commit")
@@ -188,13 +188,13 @@ def by_faststream(servers: str, name: str, records: int, address: str) -> None:
     asyncio.run(run())
 
 
-def measured(run: Callable[..., None], kafka: Kafka, *given: Any) -> tuple[float, float, float]:
+def measured(run: Callable[..., None], kafka: Kafka, *arguments: Any) -> tuple[float, float, float]:
     """Return the CPU seconds of this process, wall seconds, and Kafka's CPU seconds."""
     broker = psutil.Process(kafka.pid)
     wall, cpu, broker_cpu = time.perf_counter(), time.process_time(), sum(broker.cpu_times()[:2])
-    run(kafka.servers, *given)
-    own, took = time.process_time() - cpu, time.perf_counter() - wall
-    return own, took, sum(broker.cpu_times()[:2]) - broker_cpu
+    run(kafka.servers, *arguments)
+    own, elapsed = time.process_time() - cpu, time.perf_counter() - wall
+    return own, elapsed, sum(broker.cpu_times()[:2]) - broker_cpu
 
 
 def main() -> None:
@@ -204,21 +204,21 @@ def main() -> None:
     options.add_argument("--only", nargs="*", default=["SQLite", "PostgreSQL"])
     options.add_argument("--profile", action="store_true")
     options.add_argument("--json", action="store_true")
-    given = options.parse_args()
+    args = options.parse_args()
     logging.basicConfig(level=logging.ERROR)
     gc.freeze()  # as `inturn ingest run` does; for all alike, or each would pay for the imports of the others
-    if why := missing():
-        progress.print(why)
+    if reason := missing():
+        progress.print(reason)
         return
-    found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    results: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         postgres, kafka = start(Path(folder) / "postgres"), Kafka(Path(folder))
         try:
-            name = fill(kafka.servers, given.records)
-            for number in range(given.rounds):
+            name = fill(kafka.servers, args.records)
+            for number in range(args.rounds):
                 progress.print(f"round {number + 1}")
                 for database, limit in (("SQLite", limit_sqlite), ("PostgreSQL", limit_postgres)):
-                    if database not in given.only:
+                    if database not in args.only:
                         continue
                     contenders = {"limit": limit, "inturn": by_inturn, "inturn, to states": to_states}
                     if database == "SQLite":
@@ -227,37 +227,37 @@ def main() -> None:
                         address = postgres.get_uri()
                         if database == "SQLite":
                             address = str(Path(folder) / f"{contender}{number}.db")
-                        profile = cProfile.Profile() if given.profile and contender == "inturn" else None
+                        profile = cProfile.Profile() if args.profile and contender == "inturn" else None
                         if profile:
                             profile.enable()
-                        measure = measured(run, kafka, name, given.records, address)
+                        measure = measured(run, kafka, name, args.records, address)
                         if profile:
                             profile.disable()
                             pstats.Stats(profile).sort_stats("tottime").print_stats(30)
-                        found.setdefault((database, contender), []).append(measure)
+                        results.setdefault((database, contender), []).append(measure)
         finally:
             kafka.kill()
             stop(postgres)
-    show(given.records, found, as_json=given.json)
+    show(args.records, results, as_json=args.json)
 
 
-def show(records: int, found: dict[tuple[str, str], list[tuple[float, float, float]]], *, as_json: bool) -> None:
+def show(records: int, results: dict[tuple[str, str], list[tuple[float, float, float]]], *, as_json: bool) -> None:
     rows: list[Json] = []
-    for (database, contender), measures in found.items():
-        cpu, wall, broker = (statistics.median(each[at] for each in measures) for at in range(3))
-        each = {"cpu_us": cpu / records * 1e6, "per_s": records / wall, "kafka_cpu_us": broker / records * 1e6}
-        rows.append({"database": database, "contender": contender, **each})
+    for (database, contender), measures in results.items():
+        cpu, wall, broker = (statistics.median(measure[index] for measure in measures) for index in range(3))
+        medians = {"cpu_us": cpu / records * 1e6, "per_s": records / wall, "kafka_cpu_us": broker / records * 1e6}
+        rows.append({"database": database, "contender": contender, **medians})
     if as_json:
         print(json.dumps(rows))
         return
     table = Table("database", "contender", "CPU µs", "times", "Kafka µs", "a second", "goal")
     limits = {row["database"]: row["cpu_us"] for row in rows if row["contender"] == "limit"}
     for row in rows:
-        wanted = PER_SECOND.get((row["database"], row["contender"]))
-        goal = "" if wanted is None else f"≥ {wanted:,}/s"
+        goal_per_s = PER_SECOND.get((row["database"], row["contender"]))
+        goal = "" if goal_per_s is None else f"≥ {goal_per_s:,}/s"
         goal += f", ≤ {TIMES_LIMIT} times" if row["contender"] == "inturn" else ""
         times, figures = row["cpu_us"] / limits[row["database"]], (row["cpu_us"], row["kafka_cpu_us"])
-        cpu, broker = (f"{each:.1f}" for each in figures)
+        cpu, broker = (f"{figure:.1f}" for figure in figures)
         table.add_row(row["database"], row["contender"], cpu, f"{times:.2f}", broker, f"{row['per_s']:,.0f}", goal)
     Console().print(table)
 

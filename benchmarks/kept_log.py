@@ -33,18 +33,18 @@ SETTINGS = {
 def run(queue: Any, messages: int) -> dict[str, float]:
     """Send, receive and acknowledge; CPU microseconds of a message, for each part."""
     drafts = [
-        [draft(BODY, group=f"g{(at + n) % GROUPS}", revision=n) for n in range(BATCH)]
-        for at in range(0, messages, BATCH)
+        [draft(BODY, group=f"g{(start + n) % GROUPS}", revision=n) for n in range(BATCH)]
+        for start in range(0, messages, BATCH)
     ]
     began = time.process_time()
-    for each in drafts:
-        queue.send_many(each)
+    for batch in drafts:
+        queue.send_many(batch)
     sent = time.process_time()
     done = 0
     while done < messages:
-        got = queue.receive(BATCH)
-        queue.ack(got)
-        done += len(got)
+        received = queue.receive(BATCH)
+        queue.ack(received)
+        done += len(received)
     ended = time.process_time()
     return {"send": (sent - began) / messages * 1e6, "all": (ended - began) / messages * 1e6}
 
@@ -52,9 +52,9 @@ def run(queue: Any, messages: int) -> dict[str, float]:
 def grow(queue: Any, length: int) -> None:
     """Send and acknowledge until so many were sent."""
     info = queue.info()
-    left = length - (info.last - (info.number << 44))
-    if left > 0:
-        run(queue, left // BATCH * BATCH or BATCH)
+    missing = length - (info.last - (info.number << 44))
+    if missing > 0:
+        run(queue, missing // BATCH * BATCH or BATCH)
 
 
 def main() -> None:
@@ -63,35 +63,39 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--length", type=int, default=1_000_000)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    found: dict[str, Any] = {"ratios": {}, "lengths": {}}
+    args = parser.parse_args()
+    results: dict[str, Any] = {"ratios": {}, "lengths": {}}
     with tempfile.TemporaryDirectory() as directory:
         db = inturn.open(str(Path(directory) / "log.db"), durable=False)
         queues = {name: db.queue(name, settings) for name, settings in SETTINGS.items()}
-        rounds = [{name: run(queue, given.messages) for name, queue in queues.items()} for _ in range(given.rounds)]
+        rounds = [{name: run(queue, args.messages) for name, queue in queues.items()} for _ in range(args.rounds)]
         for name in ("kept", "trim"):
             for part in ("send", "all"):
-                ratio = statistics.median(each[name][part] / each["plain"][part] for each in rounds)
-                least = min(each[name][part] for each in rounds), min(each["plain"][part] for each in rounds)
-                found["ratios"][f"{name} {part}"] = [ratio, *least]
+                ratio = statistics.median(figures[name][part] / figures["plain"][part] for figures in rounds)
+                least = (
+                    min(figures[name][part] for figures in rounds),
+                    min(figures["plain"][part] for figures in rounds),
+                )
+                results["ratios"][f"{name} {part}"] = [ratio, *least]
         length = 10_000
-        while length <= given.length:
+        while length <= args.length:
             for name in ("kept", "trim"):
                 grow(queues[name], length)
-            some = [{name: run(queue, given.messages) for name, queue in queues.items()} for _ in range(5)]
-            found["lengths"][length] = {
-                name: [min(each[name][part] for each in some) for part in ("send", "all")] for name in queues
+            extra_rounds = [{name: run(queue, args.messages) for name, queue in queues.items()} for _ in range(5)]
+            results["lengths"][length] = {
+                name: [min(figures[name][part] for figures in extra_rounds) for part in ("send", "all")]
+                for name in queues
             }
             length *= 10
         db.close()
-    if given.json:
-        print(json.dumps(found))
+    if args.json:
+        print(json.dumps(results))
         return
     print(f"{'':12}{'ratio':>8}{'us':>8}{'plain us':>10}   goal {GOAL} for 'kept'")
-    for name, (ratio, least, plain) in found["ratios"].items():
+    for name, (ratio, least, plain) in results["ratios"].items():
         print(f"{name:12}{ratio:8.2f}{least:8.1f}{plain:10.1f}")
     print(f"\n{'messages':>12}" + "".join(f"{f'{name}: send':>14}{'all':>8}" for name in SETTINGS))
-    for size, row in found["lengths"].items():
+    for size, row in results["lengths"].items():
         print(f"{size:12,}" + "".join(f"{row[name][0]:14.1f}{row[name][1]:8.1f}" for name in SETTINGS))
 
 

@@ -33,19 +33,19 @@ GOAL = 150_000
 def backlog() -> Workload:
     """Return the messages, in order of arrival."""
     chance, revisions = random.Random(0), [0] * GROUPS  # noqa: S311 - a simulation, not a secret
-    found = []
+    messages = []
     for number in range(MESSAGES):
         group = chance.randrange(GROUPS)
         revisions[group] += 1
-        found.append(LabMessage(at_us=number * GAP_US, group=f"g{group}", revision=revisions[group]))
-    return Workload(found)
+        messages.append(LabMessage(at_us=number * GAP_US, group=f"g{group}", revision=revisions[group]))
+    return Workload(messages)
 
 
 def speeds() -> dict[str, dict[str, float]]:
     """Return messages a CPU second of each design: the simulation alone, and with the figures; best of three runs."""
     load, knobs = backlog(), Knobs(failure_rate=0.01)
     draws, judge = Draws(load, knobs), Judge(load, None)
-    found = {}
+    results = {}
     for design in DESIGNS:
         alone_s, all_s = [], []
         for _ in range(RUNS):
@@ -54,23 +54,23 @@ def speeds() -> dict[str, dict[str, float]]:
             alone_s.append(time.process_time() - began)
             measure(design(), load, log, judge)
             all_s.append(time.process_time() - began)
-        found[design.name] = {"simulated": MESSAGES / min(alone_s), "measured": MESSAGES / min(all_s)}
-    return found
+        results[design.name] = {"simulated": MESSAGES / min(alone_s), "measured": MESSAGES / min(all_s)}
+    return results
 
 
 def show_speeds(*, as_json: bool) -> bool:
     """Print the speeds, and return whether they reach the goals."""
-    found = speeds()
+    results = speeds()
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(results, indent=1))
     else:
         table = Table("design", "simulated a CPU second", "with its figures", "goal", title="The lab's speed")
-        for name, speed in found.items():
+        for name, speed in results.items():
             goal = GOALS.get(name, GOAL)
             mark = "" if speed["simulated"] >= goal else " missed"
             table.add_row(name, f"{speed['simulated']:,.0f}", f"{speed['measured']:,.0f}", f"{goal:,}{mark}")
         Console().print(table)
-    return all(speed["simulated"] >= GOALS.get(name, GOAL) for name, speed in found.items())
+    return all(speed["simulated"] >= GOALS.get(name, GOAL) for name, speed in results.items())
 
 
 def main() -> None:

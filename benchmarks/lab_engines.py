@@ -93,7 +93,7 @@ class Recorder:
 
     def finished(self) -> SimulationLog:
         """Return the log, in the order in which handlings ended."""
-        self.log.attempts.sort(key=lambda each: each[1])
+        self.log.attempts.sort(key=lambda attempt: attempt[1])
         return self.log
 
     def gap_us(self, *, same_group: bool = False) -> float:
@@ -154,19 +154,19 @@ class Rabbit:
         places = [queues[number % len(queues)] for number in range(knobs.consumers)]
         threads = [
             threading.Thread(
-                target=lambda *args: asyncio.run(self._consume(*args)), args=(*each, knobs, recorder, barrier)
+                target=lambda *args: asyncio.run(self._consume(*args)), args=(*place, knobs, recorder, barrier)
             )
-            for each in enumerate(places)
+            for place in enumerate(places)
         ]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         barrier.wait(30)
         recorder.start()
         if not is_backlog(load):
             asyncio.run(self._send_paced(queues, load, recorder))
         assert recorder.done.wait(LIMIT_S), f"{self.name} has not ended after {LIMIT_S} s"
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.join()
         return recorder
 
     async def _declare(self, queues: Sequence[str], load: Workload | None) -> None:
@@ -180,7 +180,7 @@ class Rabbit:
                 await channel.default_exchange.publish(_body(message), self._queue(queues, load, message))
             while load is not None:  # until the server has all of them
                 counts = [(await channel.declare_queue(name, passive=True)).declaration_result for name in queues]
-                if sum(each.message_count or 0 for each in counts) >= len(load):
+                if sum(count.message_count or 0 for count in counts) >= len(load):
                     break
                 await asyncio.sleep(0.05)
 
@@ -256,20 +256,20 @@ class Sqs:
         if is_backlog(load):
             for first in range(0, len(load), 10):
                 sqs.send_message_batch(
-                    QueueUrl=url, Entries=[entry(each) for each in range(first, min(first + 10, len(load)))]
+                    QueueUrl=url, Entries=[entry(number) for number in range(first, min(first + 10, len(load)))]
                 )
         threads = [
             threading.Thread(target=self._consume, args=(number, endpoint_url, url, knobs, recorder))
             for number in range(knobs.consumers)
         ]
         recorder.start()
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         if not is_backlog(load):
             paced(load, recorder, lambda message: sqs.send_message_batch(QueueUrl=url, Entries=[entry(message)]))
         assert recorder.done.wait(LIMIT_S)
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.join()
         return recorder
 
     @staticmethod
@@ -277,20 +277,20 @@ class Sqs:
         sqs = _client(endpoint_url)
         while not recorder.done.is_set():
             with recorder.timed("receive"):
-                found = sqs.receive_message(
+                messages = sqs.receive_message(
                     QueueUrl=url, MaxNumberOfMessages=knobs.batch, WaitTimeSeconds=1, AttributeNames=["MessageGroupId"]
                 ).get("Messages", [])
             failed: set[str] = set()
             entries = []
-            for each in found:
-                group = each["Attributes"]["MessageGroupId"]
-                if group in failed or not recorder.handle(consumer, int(each["Body"])):
+            for message in messages:
+                group = message["Attributes"]["MessageGroupId"]
+                if group in failed or not recorder.handle(consumer, int(message["Body"])):
                     failed.add(group)
                     sqs.change_message_visibility(
-                        QueueUrl=url, ReceiptHandle=each["ReceiptHandle"], VisibilityTimeout=0
+                        QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
                     )
                 else:
-                    entries.append({"Id": each["Body"], "ReceiptHandle": each["ReceiptHandle"]})
+                    entries.append({"Id": message["Body"], "ReceiptHandle": message["ReceiptHandle"]})
             if entries:
                 with recorder.timed("delete"):
                     sqs.delete_message_batch(QueueUrl=url, Entries=entries)
@@ -317,8 +317,8 @@ class Kafka:
             threading.Thread(target=self._consume, args=(number, topic, knobs, recorder, ready))
             for number in range(knobs.consumers)
         ]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         ready.wait(60)
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": self._servers, "partitioner": "murmur2_random", "linger.ms": 0}
@@ -332,8 +332,8 @@ class Kafka:
         paced(load, recorder, send)
         producer.flush(30)
         assert recorder.done.wait(LIMIT_S)
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.join()
         return recorder
 
     def _consume(self, consumer: int, topic: str, knobs: Knobs, recorder: Recorder, ready: threading.Barrier) -> None:
@@ -397,7 +397,7 @@ class Worker:
 
             if is_backlog(load):
                 bodies = [draft(message) for message in range(len(load))]
-                queue.send_many([inturn.queue.draft(each, group=each["g"]) for each in bodies])
+                queue.send_many([inturn.queue.draft(body, group=body["g"]) for body in bodies])
             from inturn.worker import Worker as Running
 
             recorder.start()

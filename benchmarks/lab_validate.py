@@ -77,25 +77,27 @@ class Row:
 
 def messages(seed: int, *, count: int = MESSAGES, gap_us: int = 0, groups: int = GROUPS) -> Workload:
     """Return numbered messages of random groups."""
-    chance, revisions, found = random.Random(seed), [0] * groups, []  # noqa: S311 - repeatable
+    chance, revisions, drafts = random.Random(seed), [0] * groups, []  # noqa: S311 - repeatable
     for number in range(count):
         group = chance.randrange(groups)
         revisions[group] += 1
-        found.append(LabMessage(at_us=number * gap_us, group=f"g{group}", revision=revisions[group]))
-    return Workload(found)
+        drafts.append(LabMessage(at_us=number * gap_us, group=f"g{group}", revision=revisions[group]))
+    return Workload(drafts)
 
 
 def figures_of(load: Workload, log: SimulationLog) -> Figures:
     """Return the figures of a log, of an engine or a model; a message is done when its handling has ended."""
     log.done_us.clear()
-    found = RunFigures(load, log)
-    waits = [max(0, done - came) for done, came in zip(found.done_us, load.arrival_us, strict=True) if done >= 0]
+    figures = RunFigures(load, log)
+    waits = [
+        max(0, done - arrived) for done, arrived in zip(figures.done_us, load.arrival_us, strict=True) if done >= 0
+    ]
     latency = latency_figures(waits)
     return {
-        "out_of_turn_share": sum(found.out_of_turn) / len(load),
-        "overlaps": found.overlaps,
-        "redeliveries": found.redeliveries,
-        "throughput_per_s": len(waits) / max(found.done_us) * 1e6,
+        "out_of_turn_share": sum(figures.out_of_turn) / len(load),
+        "overlaps": figures.overlaps,
+        "redeliveries": figures.redeliveries,
+        "throughput_per_s": len(waits) / max(figures.done_us) * 1e6,
         "p50_us": latency.p50_us,
         "p95_us": latency.p95_us,
         "p99_us": latency.p99_us,
@@ -113,20 +115,23 @@ class Run:
 
 def of_engine(row: Row, runs: int) -> list[Run]:
     """Run the engine with as many seeds."""
-    found = []
+    measured = []
     for seed in range(runs):
         load = messages(seed, count=PACED, gap_us=PACED_GAP_US) if row.is_paced else messages(seed)
         knobs = msgspec.structs.replace(row.knobs, seed=seed)
         recorder = row.engine.run(load, Draws(load, knobs), knobs)
         load.arrival_us[:] = recorder.arrived_us
-        found.append(Run(load, knobs, figures_of(load, recorder.finished())))
-    return found
+        measured.append(Run(load, knobs, figures_of(load, recorder.finished())))
+    return measured
 
 
 def of_model(row: Row, runs: list[Run]) -> list[Figures]:
     """Run the model with the same messages, handler times and failures."""
     design = row.make()
-    logs = [(each.load, design.simulate(each.load, Draws(each.load, each.knobs), each.knobs)) for each in runs]
+    logs = [
+        (one_run.load, design.simulate(one_run.load, Draws(one_run.load, one_run.knobs), one_run.knobs))
+        for one_run in runs
+    ]
     return [figures_of(load, log) for load, log in logs]
 
 
@@ -173,18 +178,18 @@ def oversleep_us() -> float:
     """Return how much longer a sleep of a millisecond takes on this machine."""
     import time
 
-    found = []
+    samples = []
     for _ in range(200):
         begun = time.perf_counter()
         time.sleep(0.001)
-        found.append((time.perf_counter() - begun) * 1e6 - 1000)
-    return mean(found)
+        samples.append((time.perf_counter() - begun) * 1e6 - 1000)
+    return mean(samples)
 
 
 def idle_us(recorder: Recorder) -> float:
     """Return the median time from a message's arrival until its handling begins."""
     begins = {message: begin_us for begin_us, _, _, message, _ in recorder.log.attempts}
-    return max(0.0, median(begins[message] - came for message, came in enumerate(recorder.arrived_us)))
+    return max(0.0, median(begins[message] - arrived for message, arrived in enumerate(recorder.arrived_us)))
 
 
 def probe_sqs(constants: Constants, sqs: Engine) -> None:
@@ -225,8 +230,8 @@ def fit_jitter(constants: Constants, rows: Sequence[tuple[Row, list[Run]]]) -> N
         )
         miss = 0.0
         for row, measured in rows:
-            real = median(each.figures["out_of_turn_share"] for each in measured)
-            model = median(each["out_of_turn_share"] for each in of_model(row, measured))
+            real = median(one_run.figures["out_of_turn_share"] for one_run in measured)
+            model = median(figures["out_of_turn_share"] for figures in of_model(row, measured))
             miss += ((model - real) / max(real, 0.01)) ** 2
         if best is None or miss < best[0]:
             best = miss, constants.push
@@ -282,8 +287,8 @@ def compared(row: Row, runs: list[Run]) -> Iterator[dict[str, Any]]:
     """Yield each figure of the engine beside that of the model."""
     model = of_model(row, runs)
     for measure in row.measures:
-        seen = [each.figures[measure] for each in runs]
-        middle, made = median(seen), median(each[measure] for each in model)
+        seen = [one_run.figures[measure] for one_run in runs]
+        middle, modelled = median(seen), median(figures[measure] for figures in model)
         is_share = measure in {"out_of_turn_share", "overlaps"}
         allowed = max(0.25 * middle, 0.01 if measure == "out_of_turn_share" else 0) if is_share else 0.2 * middle
         yield {
@@ -295,9 +300,9 @@ def compared(row: Row, runs: list[Run]) -> Iterator[dict[str, Any]]:
             "engine_median": round(middle, 4),
             "engine_low": round(min(seen), 4),
             "engine_high": round(max(seen), 4),
-            "model_median": round(made, 4),
+            "model_median": round(modelled, 4),
             "role": "fitted" if row.is_fitted and measure == "out_of_turn_share" else "held out",
-            "holds": abs(made - middle) <= allowed,
+            "holds": abs(modelled - middle) <= allowed,
         }
 
 
@@ -337,12 +342,12 @@ def validate(runs: int) -> dict[str, Any]:
     console = Console(stderr=True)
 
     def take(rows: Iterator[Row]) -> list[tuple[Row, list[Run]]]:
-        found = []
+        results = []
         for row in rows:
-            found.append((row, of_engine(row, runs)))
+            results.append((row, of_engine(row, runs)))
             console.print(f"{row.engine.name}: {row.setup}")
-        measured.extend(found)
-        return found
+        measured.extend(results)
+        return results
 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -351,17 +356,17 @@ def validate(runs: int) -> dict[str, Any]:
         take(other_rows(worker, Inturn, lambda: constants.task))
         probe_sqs(constants, sqs)
         take(other_rows(sqs, SqsFifo, lambda: constants.receive))
-        if why := missing():
-            console.print(f"not validated: {why}")
+        if reason := missing():
+            console.print(f"not validated: {reason}")
         else:
             (folder / "rabbitmq").mkdir()
             url, name = stack.enter_context(rabbitmq(folder / "rabbitmq")), "RabbitMQ 3.10.8"
             probe_rabbit(constants, Rabbit(url, name))
-            found = take(rabbit_rows(constants, url, name))
-            fit_jitter(constants, [each for each in found if each[0].is_fitted])
+            measured_rows = take(rabbit_rows(constants, url, name))
+            fit_jitter(constants, [row for row in measured_rows if row[0].is_fitted])
         jars = CACHE / f"kafka-{KAFKA_VERSION}"
-        if why := fetch(jars):
-            console.print(f"not validated: {why}")
+        if reason := fetch(jars):
+            console.print(f"not validated: {reason}")
         else:
             (folder / "kafka").mkdir()
             broker = KafkaServer(folder / "kafka", jars / "jars")
@@ -369,7 +374,7 @@ def validate(runs: int) -> dict[str, Any]:
             kafka = Kafka(broker.servers, f"Kafka {KAFKA_VERSION}")
             probe_kafka(constants, kafka)
             take(other_rows(kafka, KafkaBlocking, lambda: constants.poll))
-    rows = [line for row, real in measured for line in compared(row, real)]
+    rows = [compared_row for row, real in measured for compared_row in compared(row, real)]
     rows += published_rows(constants)
     return {
         "checked_on": dt.datetime.now(dt.UTC).date().isoformat(),

@@ -53,7 +53,7 @@ def drawn(count: int, seed: int) -> tuple[list[Numbered], list[Numbered]]:
         account = f"acct-{chance.randrange(ACCOUNTS)}"
         last[account] += 1
         messages.append((account, last[account]))
-    return messages, [each for each in messages if chance.random() < FAILING]
+    return messages, [message for message in messages if chance.random() < FAILING]
 
 
 def out_of_turn(applied: Sequence[Numbered]) -> int:
@@ -97,12 +97,12 @@ async def consume(url: str, count: int, handler: Handler, prefetch: int) -> list
                         following.cancel()
                         return
                     message = following.result()
-                    told = json.loads(message.body)
+                    content = json.loads(message.body)
                     await asyncio.sleep(chance.uniform(0.0005, 0.0015))
-                    if handler.fails((told["account"], told["n"])):
+                    if handler.fails((content["account"], content["n"])):
                         await message.nack(requeue=True)
                         continue
-                    applied.append((told["account"], told["n"]))
+                    applied.append((content["account"], content["n"]))
                     await message.ack()
                     if len(applied) == count:
                         done.set()
@@ -145,7 +145,7 @@ def ingested(url: str, handler: Handler, folder: Path) -> list[Numbered]:
 def measured(url: str, count: int, prefetch: int, seed: int = 1) -> dict[str, dict[str, float]]:
     """Return for each kind of consumer how many messages were applied, how many out of turn, and in what time."""
     messages, failing = drawn(count, seed)
-    found = {}
+    results = {}
     for name in ("usual consumers", "inturn"):
         asyncio.run(publish(url, messages))
         begun = time.perf_counter()
@@ -154,9 +154,9 @@ def measured(url: str, count: int, prefetch: int, seed: int = 1) -> dict[str, di
                 applied = ingested(url, Handler(failing), Path(folder))
         else:
             applied = asyncio.run(consume(url, count, Handler(failing), prefetch))
-        taken = time.perf_counter() - begun
-        found[name] = {"applied": len(applied), "out of turn": out_of_turn(applied), "seconds": round(taken, 2)}
-    return found
+        elapsed_s = time.perf_counter() - begun
+        results[name] = {"applied": len(applied), "out of turn": out_of_turn(applied), "seconds": round(elapsed_s, 2)}
+    return results
 
 
 def main() -> None:
@@ -165,12 +165,12 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=2000)
     parser.add_argument("--prefetch", type=int, default=10)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    found = measured(asked.url, asked.messages, asked.prefetch)
-    if asked.json:
-        print(json.dumps(found))
+    args = parser.parse_args()
+    results = measured(args.url, args.messages, args.prefetch)
+    if args.json:
+        print(json.dumps(results))
         return
-    for name, figures in found.items():
+    for name, figures in results.items():
         part = figures["out of turn"] / figures["applied"]
         print(f"{name}: {figures['applied']:,} applied, {part:.1%} out of turn, {figures['seconds']} s")
 

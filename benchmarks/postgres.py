@@ -79,8 +79,8 @@ class Row:
     groups: int = GROUPS
 
     def __str__(self) -> str:
-        many = f"({self.batch})"
-        return f"send{many}" if self.kind == "send" else f"receive{many} + ack"
+        suffix = f"({self.batch})"
+        return f"send{suffix}" if self.kind == "send" else f"receive{suffix} + ack"
 
 
 ROWS = [Row(kind, batch) for kind in ("send", "take") for batch in (1, BATCH)]
@@ -108,9 +108,9 @@ async def inturn_(url: str, row: Row, callers: int, messages: int) -> None:
             return row.batch
 
         async def take() -> int:
-            got = await queue.receive.aio(row.batch)
-            await queue.ack.aio(got)
-            return len(got)
+            messages = await queue.receive.aio(row.batch)
+            await queue.ack.aio(messages)
+            return len(messages)
 
         await _together(callers, send if row.kind == "send" else take)
 
@@ -190,11 +190,11 @@ def measure(server: PostgresServer, name: str, row: Row, processes: int, message
     """Messages in a second, and CPU microseconds for each, PostgreSQL's with it."""
     url = server.get_uri()
     _prepare(url, name, messages if row.kind == "take" else 0, row.groups)
-    each = messages // processes
-    asked = [name, row.kind, *map(str, (row.batch, row.groups, CALLERS, each)), url]
+    share = messages // processes
+    command = [name, row.kind, *map(str, (row.batch, row.groups, CALLERS, share)), url]
     children = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", __file__, "--child", *asked],
+            [sys.executable, "-W", "ignore", __file__, "--child", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -210,14 +210,14 @@ def measure(server: PostgresServer, name: str, row: Row, processes: int, message
         assert into is not None
         into.write("go\n")
         into.flush()
-    told = []
+    reports = []
     for child, _, out in pipes:
         assert out is not None
-        told.append(json.loads(out.readline()))
+        reports.append(json.loads(out.readline()))
         child.communicate()
-    cpu_s = _cpu_s(server) - before + sum(one["cpu_s"] for one in told)
-    done = each * processes
-    return done / (max(one["ended"] for one in told) - began), cpu_s / done * 1e6
+    cpu_s = _cpu_s(server) - before + sum(report["cpu_s"] for report in reports)
+    done = share * processes
+    return done / (max(report["ended"] for report in reports) - began), cpu_s / done * 1e6
 
 
 def _prepare(url: str, name: str, messages: int, groups: int) -> None:
@@ -257,10 +257,10 @@ def limit(server: PostgresServer, seconds: int = 3) -> float:
         script.write("insert into bench_row (grp, body) values ('g1', repeat('x', 53));\n")
         script.flush()
         run = ["-n", "-f", script.name, "-c", str(CALLERS), "-j", "1", "-T", str(seconds), "-M", "prepared", url]
-        told = subprocess.run([str(_BIN / "pgbench"), *run], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"tps = ([\d.]+)", told)
-    assert found is not None, told
-    return float(found[1])
+        output = subprocess.run([str(_BIN / "pgbench"), *run], capture_output=True, text=True, check=True).stdout
+    match = re.search(r"tps = ([\d.]+)", output)
+    assert match is not None, output
+    return float(match[1])
 
 
 def _cpu_s(server: PostgresServer) -> float:
@@ -276,7 +276,7 @@ Figures = dict[tuple[Row, str, int], Cell]
 
 def rounds(server: PostgresServer, count: int, messages: int) -> tuple[Figures, float]:
     """Every figure, and the limit."""
-    found: Figures = {}
+    figures: Figures = {}
     limits = []
     for number in range(count):
         limits.append(limit(server))
@@ -284,26 +284,26 @@ def rounds(server: PostgresServer, count: int, messages: int) -> tuple[Figures, 
             for processes in PROCESSES:
                 for name in CONTENDERS:
                     progress.print(f"round {number + 1}: {row}, {processes} processes, {name}")
-                    many = messages * (5 if row.batch > 1 else 1) // (1 if name == "inturn" else FEWER)
-                    per_s, cpu_us = measure(server, name, row, processes, many)
-                    cell = found.setdefault((row, name, processes), Cell())
+                    sent = messages * (5 if row.batch > 1 else 1) // (1 if name == "inturn" else FEWER)
+                    per_s, cpu_us = measure(server, name, row, processes, sent)
+                    cell = figures.setdefault((row, name, processes), Cell())
                     cell.per_s.append(per_s)
                     cell.cpu_us.append(cpu_us)
-    return found, statistics.median(limits)
+    return figures, statistics.median(limits)
 
 
 def hot(server: PostgresServer, count: int, messages: int) -> Figures:
     """One group beside many, by so many processes."""
-    found: Figures = {}
+    figures: Figures = {}
     for number in range(count):
         for row in [Row(kind, BATCH, groups) for kind in ("send", "take") for groups in (1, GROUPS)]:
             for processes in PROCESSES:
                 progress.print(f"round {number + 1}: {row}, {row.groups} groups, {processes} processes")
                 per_s, cpu_us = measure(server, "inturn", row, processes, messages)
-                cell = found.setdefault((row, "inturn", processes), Cell())
+                cell = figures.setdefault((row, "inturn", processes), Cell())
                 cell.per_s.append(per_s)
                 cell.cpu_us.append(cpu_us)
-    return found
+    return figures
 
 
 def flow(server: PostgresServer, messages: int, standing: int = 1_000, at_once: int = 100) -> list[dict[str, float]]:
@@ -316,55 +316,57 @@ def flow(server: PostgresServer, messages: int, standing: int = 1_000, at_once: 
             began, before, done = time.perf_counter(), _cpu_s(server), 0
             while done < messages // 10:
                 queue.send_many([draft(BODY, group=f"g{(number + n) % GROUPS}") for n in range(at_once)])
-                got = queue.receive(at_once)
-                queue.ack(got)
-                number, done = number + at_once, done + len(got)
+                received = queue.receive(at_once)
+                queue.ack(received)
+                number, done = number + at_once, done + len(received)
             rate = done / (time.perf_counter() - began)
             parts.append({"per_s": rate, "server_cpu_us": (_cpu_s(server) - before) / done * 1e6})
             progress.print(f"tenth {part + 1}: {rate:,.0f}/s")
     return parts
 
 
-def goals(found: Figures, most: float) -> list[dict[str, Any]]:
+def goals(figures: Figures, most: float) -> list[dict[str, Any]]:
     """Each goal in words, what was measured, and what is wanted."""
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
 
-    def goal(text: str, measured: float, wanted: float) -> None:
-        told.append({"goal": text, "measured": round(measured, 2), "wanted": wanted, "met": measured >= wanted})
+    def goal(text: str, measured: float, least: float) -> None:
+        results.append({"goal": text, "measured": round(measured, 2), "wanted": least, "met": measured >= least})
 
     for row in ROWS:
         for processes in PROCESSES:
-            ours, other = (found[row, name, processes].rate for name in CONTENDERS)
+            own, other = (figures[row, name, processes].rate for name in CONTENDERS)
             text = f"{row}, {processes} processes: times procrastinate"
-            goal(text, ours / other, TIMES_BATCHED if row.batch > 1 else TIMES_SINGLE)
-    goal(f"sends one by one, {CALLERS} callers: share of the limit", found[ROWS[0], "inturn", 1].rate / most, OF_LIMIT)
+            goal(text, own / other, TIMES_BATCHED if row.batch > 1 else TIMES_SINGLE)
+    goal(
+        f"sends one by one, {CALLERS} callers: share of the limit", figures[ROWS[0], "inturn", 1].rate / most, OF_LIMIT
+    )
     for row in ROWS:
-        one, two = (found[row, "inturn", processes].rate for processes in (1, 2))
+        one, two = (figures[row, "inturn", processes].rate for processes in (1, 2))
         goal(f"{row}: two processes beside one", two / one, BY_TWO)
-    return told
+    return results
 
 
-def show(found: Figures, most: float, console: Console) -> None:
+def show(figures: Figures, most: float, console: Console) -> None:
     table = Table("", "processes", *CONTENDERS, "CPU µs each", "times", title_justify="left")
     table.title = f"messages/s, Python {platform.python_version()}, PostgreSQL 18, procrastinate " + version(
         "procrastinate"
     )
     for row in ROWS:
         for processes in PROCESSES:
-            ours, other = (found[row, name, processes] for name in CONTENDERS)
-            cpu = f"{ours.cpu:,.0f} / {other.cpu:,.0f}"
-            times = f"{ours.rate / other.rate:.1f}x"
-            table.add_row(str(row), str(processes), f"{ours.rate:,.0f}", f"{other.rate:,.0f}", cpu, times)
+            own, other = (figures[row, name, processes] for name in CONTENDERS)
+            cpu = f"{own.cpu:,.0f} / {other.cpu:,.0f}"
+            times = f"{own.rate / other.rate:.1f}x"
+            table.add_row(str(row), str(processes), f"{own.rate:,.0f}", f"{other.rate:,.0f}", cpu, times)
     console.print(table)
     console.print(f"the limit: pgbench, {CALLERS} clients, a row in a transaction: {most:,.0f}/s")
-    for one in goals(found, most):
-        mark = "[green]✓[/]" if one["met"] else "[red]✗[/]"
-        console.print(f"{mark} {one['goal']}: {one['measured']:.2f}, goal at least {one['wanted']}")
+    for goal in goals(figures, most):
+        mark = "[green]✓[/]" if goal["met"] else "[red]✗[/]"
+        console.print(f"{mark} {goal['goal']}: {goal['measured']:.2f}, goal at least {goal['wanted']}")
 
 
-def show_hot(found: Figures, console: Console) -> None:
+def show_hot(figures: Figures, console: Console) -> None:
     table = Table("", "groups", "processes", "messages/s", "CPU µs each", title="one hot group", title_justify="left")
-    for (row, _, processes), cell in found.items():
+    for (row, _, processes), cell in figures.items():
         table.add_row(str(row), f"{row.groups:,}", str(processes), f"{cell.rate:,.0f}", f"{cell.cpu:,.0f}")
     console.print(table)
 
@@ -386,39 +388,39 @@ def main() -> None:
     parser.add_argument("--flow", type=int, default=1_000_000, help="messages through a small queue")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", nargs=7, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     logging.getLogger("procrastinate").setLevel(logging.CRITICAL)
-    if asked.child:
-        name, kind, batch, groups, callers, messages, url = asked.child
+    if args.child:
+        name, kind, batch, groups, callers, messages, url = args.child
         asyncio.run(CONTENDERS[name](url, Row(kind, int(batch), int(groups)), int(callers), int(messages)))
         return
-    told: dict[str, Any] = {}
-    console = Console(quiet=asked.json)
+    report: dict[str, Any] = {}
+    console = Console(quiet=args.json)
     with tempfile.TemporaryDirectory() as folder:
         server = get_server(folder)
         try:
-            if "beside" in asked.only:
-                found, most = rounds(server, asked.rounds, asked.messages)
-                show(found, most, console)
-                told |= {"beside": _plain(found), "limit_per_s": most, "goals": goals(found, most)}
-            if "hot" in asked.only:
-                heat = hot(server, asked.rounds, asked.messages)
+            if "beside" in args.only:
+                figures, most = rounds(server, args.rounds, args.messages)
+                show(figures, most, console)
+                report |= {"beside": _plain(figures), "limit_per_s": most, "goals": goals(figures, most)}
+            if "hot" in args.only:
+                heat = hot(server, args.rounds, args.messages)
                 show_hot(heat, console)
-                told["hot"] = _plain(heat)
-            if "flow" in asked.only:
-                told["flow"] = flow(server, asked.flow)
-                show_flow(told["flow"], console)
+                report["hot"] = _plain(heat)
+            if "flow" in args.only:
+                report["flow"] = flow(server, args.flow)
+                show_flow(report["flow"], console)
         finally:
             server.cleanup()
-    if asked.json:
-        print(json.dumps(told))
+    if args.json:
+        print(json.dumps(report))
 
 
-def _plain(found: Figures) -> list[dict[str, Any]]:
+def _plain(figures: Figures) -> list[dict[str, Any]]:
     return [
         {"row": str(row), "groups": row.groups, "contender": name, "processes": processes}
         | {"per_s": cell.rate, "cpu_us": cell.cpu}
-        for (row, name, processes), cell in found.items()
+        for (row, name, processes), cell in figures.items()
     ]
 
 

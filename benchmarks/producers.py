@@ -57,7 +57,7 @@ def measure(times: Times, number: int, cpu_s: Callable[[], float], act: Callable
 
 
 def one_round(  # noqa: C901 - three steps, each in its ways
-    url: str, way: str, messages: int, found: dict[tuple[str, str], Times], cpu_s: Callable[[], float]
+    url: str, way: str, messages: int, figures: dict[tuple[str, str], Times], cpu_s: Callable[[], float]
 ) -> None:
     """Send one by one and together, then receive and acknowledge all."""
     settings = QueueSettings(single_writer=way == "leased", priority_lead=1_000 if way == "priorities" else None)
@@ -77,20 +77,20 @@ def one_round(  # noqa: C901 - three steps, each in its ways
                     queue.send(BODY, group=f"g{n % GROUPS}", revision=revisions(n))
 
         def many() -> None:
-            for at in range(0, messages, BATCH):
-                part = range(at, min(at + BATCH, messages))
+            for start in range(0, messages, BATCH):
+                part = range(start, min(start + BATCH, messages))
                 if writers:
-                    writers[at // BATCH % GROUPS].send_many([draft(BODY) for _ in part])
+                    writers[start // BATCH % GROUPS].send_many([draft(BODY) for _ in part])
                 else:
                     queue.send_many([draft(BODY, group=f"g{n % GROUPS}", revision=revisions(n)) for n in part])
 
         def take() -> None:
-            while got := queue.receive(10):
-                queue.ack(got)
+            while received := queue.receive(10):
+                queue.ack(received)
 
         for step, act in zip(STEPS, (one, many, take), strict=True):
             number = 2 * messages if step == "take" else messages
-            measure(found.setdefault((way, step), Times()), number, cpu_s, act)
+            measure(figures.setdefault((way, step), Times()), number, cpu_s, act)
 
 
 @contextmanager
@@ -119,8 +119,8 @@ def postgres() -> Iterator[tuple[Callable[[], str], Callable[[], float]]]:
 
         def cpu_s() -> float:
             spent = time.process_time()
-            for each in processes.children():
-                times = each.cpu_times()
+            for child in processes.children():
+                times = child.cpu_times()
                 spent += times.user + times.system
             return spent
 
@@ -138,35 +138,35 @@ def main() -> None:
     parser.add_argument("--not-durable", action="store_true", help="no commit waits for the disk")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
-    said = []
+    report = []
     for name in options.only:
-        found: dict[tuple[str, str], Times] = {}
+        figures: dict[tuple[str, str], Times] = {}
         with {"sqlite": sqlite, "postgres": postgres}[name]() as (fresh, cpu_s):
             for number in range(options.rounds + 1):
                 for way in WAYS[number % 2 :: 1] + WAYS[: number % 2]:
-                    one_round(fresh(), way, options.messages, found if number else {}, cpu_s)
-        said += rows(name, found)
+                    one_round(fresh(), way, options.messages, figures if number else {}, cpu_s)
+        report += rows(name, figures)
     if options.json:
-        print(json.dumps(said, indent=1))
+        print(json.dumps(report, indent=1))
         return
     table = Table("store", "step", "way", "wall µs", "CPU µs", "wall ratio", "CPU ratio")
-    for row in said:
-        table.add_row(*(f"{each:.2f}" if isinstance(each, float) else str(each) for each in row.values()))
+    for row in report:
+        table.add_row(*(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row.values()))
     console = Console()
     console.print(table)
-    worst = max(row["cpu_ratio"] for row in said if row["way"] == "next" and row["step"] != "take")
+    worst = max(row["cpu_ratio"] for row in report if row["way"] == "next" and row["step"] != "take")
     console.print(f"numbered sends cost {worst:.2f} times a plain one at most, by CPU; the goal is {GOAL}")
 
 
-def rows(store: str, found: dict[tuple[str, str], Times]) -> list[dict[str, Any]]:
+def rows(store: str, figures: dict[tuple[str, str], Times]) -> list[dict[str, Any]]:
     """Return the medians, and their ratios to a plain send."""
-    said = []
+    report = []
     for step in STEPS:
-        plain = found["plain", step]
+        plain = figures["plain", step]
         for way in WAYS:
-            times = found[way, step]
+            times = figures[way, step]
             wall, cpu = statistics.median(times.wall), statistics.median(times.cpu)
-            said.append(
+            report.append(
                 {
                     "store": store,
                     "step": step,
@@ -177,7 +177,7 @@ def rows(store: str, found: dict[tuple[str, str], Times]) -> list[dict[str, Any]
                     "cpu_ratio": cpu / statistics.median(plain.cpu),
                 }
             )
-    return said
+    return report
 
 
 if __name__ == "__main__":

@@ -61,9 +61,9 @@ class Inturn:
             self.queue.send_many([draft(BODY, group=f"g{n % GROUPS}") for n in every[begin : begin + 1_000]])
 
     def take(self) -> int:
-        got = self.queue.receive(10)
-        self.queue.ack(got)
-        return len(got)
+        messages = self.queue.receive(10)
+        self.queue.ack(messages)
+        return len(messages)
 
     def close(self) -> None:
         self.db.close()
@@ -78,9 +78,9 @@ class InturnTasks(Inturn):
         await self.queue.send.aio(BODY, group=f"g{next(self._number) % GROUPS}")
 
     async def atake(self) -> int:
-        got = await self.queue.receive.aio(10)
-        await self.queue.ack.aio(got)
-        return len(got)
+        messages = await self.queue.receive.aio(10)
+        await self.queue.ack.aio(messages)
+        return len(messages)
 
 
 class InturnUvloop(InturnTasks):
@@ -212,12 +212,12 @@ def measured(cell: Cell, work: Callable[[], int]) -> None:
     cell.cpu_us.append(cpu / messages * 1e6)
 
 
-def by_threads(callers: int, each: int, act: Callable[[], Any]) -> int:
-    """``callers`` threads, each of which acts ``each`` times; the sum of what the acts return."""
+def by_threads(callers: int, per_caller: int, act: Callable[[], Any]) -> int:
+    """``callers`` threads, each of which acts ``per_caller`` times; the sum of what the acts return."""
     done: list[int] = []
 
     def run() -> None:
-        done.append(sum(act() or 1 for _ in range(each)))
+        done.append(sum(act() or 1 for _ in range(per_caller)))
 
     threads = [threading.Thread(target=run) for _ in range(callers)]
     for thread in threads:
@@ -228,11 +228,13 @@ def by_threads(callers: int, each: int, act: Callable[[], Any]) -> int:
     return sum(done)
 
 
-def by_tasks(callers: int, each: int, act: Callable[[], Any], run_loop: Callable[[Any], Any] = asyncio.run) -> int:
+def by_tasks(
+    callers: int, per_caller: int, act: Callable[[], Any], run_loop: Callable[[Any], Any] = asyncio.run
+) -> int:
     """The same with tasks."""
 
     async def run() -> int:
-        return sum([(await act()) or 1 for _ in range(each)])
+        return sum([(await act()) or 1 for _ in range(per_caller)])
 
     async def together() -> int:
         return sum(await asyncio.gather(*(run() for _ in range(callers))))
@@ -248,26 +250,26 @@ def peers(rounds: int, quick: int) -> dict[tuple[str, int], dict[str, Cell]]:
     rows: dict[tuple[str, int], dict[str, Cell]] = {}
     for number in range(rounds):
         for callers in CALLERS:
-            each = max(1, (400 if callers == 1 else 60) // quick)
+            per_caller = max(1, (400 if callers == 1 else 60) // quick)
             for kind in (*THREADED, InturnTasks, InturnUvloop, Bare):
                 progress.print(f"round {number + 1}: {callers} callers, {kind.name}")
                 with tempfile.TemporaryDirectory(dir=".") as directory:
-                    _one(kind, Path(directory), callers, each, rows)
+                    _one(kind, Path(directory), callers, per_caller, rows)
     return rows
 
 
-def _one(kind: Any, path: Path, callers: int, each: int, rows: dict[tuple[str, int], dict[str, Cell]]) -> None:
+def _one(kind: Any, path: Path, callers: int, per_caller: int, rows: dict[tuple[str, int], dict[str, Cell]]) -> None:
     contender = kind(path)
     sends = rows.setdefault(("send", callers), {}).setdefault(kind.name, Cell())
     if kind is Bare:
-        measured(sends, lambda: sum(contender.send_together(callers) or callers for _ in range(each * 4)))
+        measured(sends, lambda: sum(contender.send_together(callers) or callers for _ in range(per_caller * 4)))
         contender.close()
         return
     takes = rows.setdefault(("receive(10) + ack", callers), {}).setdefault(kind.name, Cell())
     runs: Any = {InturnTasks: by_tasks, InturnUvloop: partial(by_tasks, run_loop=uvloop.run)}.get(kind, by_threads)
     is_async = isinstance(contender, InturnTasks)
     send, take = (contender.asend, contender.atake) if is_async else (contender.send, contender.take)
-    more = each * (4 if isinstance(contender, Inturn) and callers > 1 else 1)
+    more = per_caller * (4 if isinstance(contender, Inturn) and callers > 1 else 1)
     measured(sends, lambda: runs(callers, more, send))
     batches = max(1, more // 10)
     contender.fill(callers * batches * 10)
@@ -380,15 +382,15 @@ def show_peers(rows: dict[tuple[str, int], dict[str, Cell]], console: Console) -
         table = Table(title=title, title_justify="left")
         for name in ("", "messages/s", "inturn is … times as fast", "CPU µs per message"):
             table.add_column(name, justify="left" if not name else "right")
-        ours = max(*(cells[kind.name].rate for kind in (Inturn, InturnTasks, InturnUvloop)))
+        own = max(*(cells[kind.name].rate for kind in (Inturn, InturnTasks, InturnUvloop)))
         for name, cell in cells.items():
-            table.add_row(name, f"{cell.rate:,.0f}", f"{ours / cell.rate:.2f}", f"{cell.cpu:.1f}")
+            table.add_row(name, f"{cell.rate:,.0f}", f"{own / cell.rate:.2f}", f"{cell.cpu:.1f}")
             shown.append({"verb": verb, "callers": callers, "contender": name, **cell.__dict__})
         console.print(table)
         best = max(cells[kind.name].rate for kind in (Lite, Persist, Huey))
-        goals.append((f"{title}: times the best peer", ours / best, 20.0 if callers > 1 else 1.0))
+        goals.append((f"{title}: times the best peer", own / best, 20.0 if callers > 1 else 1.0))
         if Bare.name in cells and callers > 1:
-            goals.append((f"{title}: share of the limit", ours / cells[Bare.name].rate, 0.5))
+            goals.append((f"{title}: share of the limit", own / cells[Bare.name].rate, 0.5))
     for text, ratio, least in goals:
         console.print(f"{'[green]✓[/]' if ratio >= least else '[red]✗[/]'} {text}: {ratio:.2f}, goal at least {least}")
     return shown

@@ -40,7 +40,7 @@ def fill(path: str, messages: int) -> None:
         queue = db.queue("q")
         for first in range(0, messages, AT_ONCE):
             numbers = range(first, min(first + AT_ONCE, messages))
-            queue.send_many([draft({"n": each}, group=f"g{each % (messages // 100)}") for each in numbers])
+            queue.send_many([draft({"n": number}, group=f"g{number % (messages // 100)}") for number in numbers])
 
 
 def read(path: str, is_over: Any, pages: Any, *, is_locking: bool) -> None:
@@ -64,9 +64,9 @@ def waits_ms(path: str, readers: int, *, is_locking: bool, seconds: float) -> tu
     context = multiprocessing.get_context("spawn")
     is_over, pages = context.Event(), context.Queue()
     more = {"is_locking": is_locking}
-    beside = [context.Process(target=read, args=(path, is_over, pages), kwargs=more) for _ in range(readers)]
-    for each in beside:
-        each.start()
+    processes = [context.Process(target=read, args=(path, is_over, pages), kwargs=more) for _ in range(readers)]
+    for process in processes:
+        process.start()
     time.sleep(0.5 if readers else 0)
     times = []
     with inturn.open(path, durable=False) as db:
@@ -78,9 +78,9 @@ def waits_ms(path: str, readers: int, *, is_locking: bool, seconds: float) -> tu
             times.append((time.perf_counter() - began) * 1000)
             time.sleep(PAUSE_S)
     is_over.set()
-    count = sum(pages.get(timeout=60) for _ in beside)
-    for each in beside:
-        each.join()
+    count = sum(pages.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
     return times, count
 
 
@@ -103,25 +103,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    found: dict[tuple[int, bool], tuple[list[float], list[float]]] = {}
+    args = parser.parse_args()
+    results: dict[tuple[int, bool], tuple[list[float], list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "shop.db")
-        progress.print(f"{given.messages:,} messages are sent …")
-        fill(path, given.messages)
-        for number in range(given.rounds):
-            for readers in given.readers:
+        progress.print(f"{args.messages:,} messages are sent …")
+        fill(path, args.messages)
+        for number in range(args.rounds):
+            for readers in args.readers:
                 for is_locking in (False, True):
                     progress.print(f"round {number + 1}: {readers} readers{', with the lock' if is_locking else ''} …")
-                    times, pages = waits_ms(path, readers, is_locking=is_locking, seconds=given.seconds)
-                    every, counts = found.setdefault((readers, is_locking), ([], []))
+                    times, pages = waits_ms(path, readers, is_locking=is_locking, seconds=args.seconds)
+                    every, counts = results.setdefault((readers, is_locking), ([], []))
                     every += times
                     counts.append(pages)
     rows = [
         {"readers": readers, "locking": is_locking, "pages_per_s": statistics.median(counts), **shown(times)}
-        for (readers, is_locking), (times, counts) in found.items()
+        for (readers, is_locking), (times, counts) in results.items()
     ]
-    if given.json:
+    if args.json:
         print(json.dumps(rows))
         return
     table = Table(title="a send beside readers, in milliseconds", box=None)

@@ -88,11 +88,11 @@ def in_turns(items: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
             yield number, item
 
 
-def assert_same(name: str, found: Outcome, expected: Outcome, groups: int) -> None:
+def assert_same(name: str, actual: Outcome, expected: Outcome, groups: int) -> None:
     """Stop if a contender does not come to what inturn comes to."""
-    assert len(found.states) == groups, f"{name} lost a group"
+    assert len(actual.states) == groups, f"{name} lost a group"
     for table in ("states", "outputs", "held"):
-        same = getattr(found, table).equals(getattr(expected, table))
+        same = getattr(actual, table).equals(getattr(expected, table))
         assert same, f"{name} has other {table} than inturn"
 
 
@@ -137,8 +137,8 @@ class Goal:
 
 def medians(cells: Iterable[Cell], workloads: Iterable[Workload]) -> dict[tuple[str, int], float]:
     """CPU seconds by contender and number of groups, of these workloads only."""
-    wanted = set(workloads)
-    return {(cell.contender, cell.workload.groups): cell.cpu for cell in cells if cell.workload in wanted}
+    selected = set(workloads)
+    return {(cell.contender, cell.workload.groups): cell.cpu for cell in cells if cell.workload in selected}
 
 
 def table_of(

@@ -85,12 +85,12 @@ class Truth:
     def of_report(cls, report: AuditReport) -> "Truth":
         """As the audit says."""
         assert report.gaps is not None, "the order was not taken for a count"
-        found = {kind: each.messages for kind, each in report.found.items()}
-        others = set(found) - {FaultKind.DUPLICATE, FaultKind.LATE, FaultKind.GAP}
-        assert not others, f"found {others}, which the workload does not have"
+        counts = {kind: fault.messages for kind, fault in report.found.items()}
+        unexpected = set(counts) - {FaultKind.DUPLICATE, FaultKind.LATE, FaultKind.GAP}
+        assert not unexpected, f"found {unexpected}, which the workload does not have"
         missing = report.gaps.lost_revisions + report.gaps.open_revisions
         return cls(
-            report.messages, report.groups, found.get(FaultKind.DUPLICATE, 0), found.get(FaultKind.LATE, 0), missing
+            report.messages, report.groups, counts.get(FaultKind.DUPLICATE, 0), counts.get(FaultKind.LATE, 0), missing
         )
 
 
@@ -155,8 +155,8 @@ class Bench:
         assert_nothing_kept(self._spark, contender.name)
         if check and report is not None:
             assert report.keys.order == "revision", f"{contender.name} goes by {report.keys.place}"
-            found, truth = Truth.of_report(report), self._truth(work)
-            assert found == truth, f"{contender.name} found {found}, there is {truth}"
+            actual, truth = Truth.of_report(report), self._truth(work)
+            assert actual == truth, f"{contender.name} found {actual}, there is {truth}"
         return meter
 
     def _truth(self, work: Workload) -> Truth:
@@ -177,12 +177,12 @@ def assert_nothing_kept(spark: SparkSession, name: str) -> None:
 def goals(cells: Iterable[Cell]) -> list[Goal]:
     """The goals for which there are measurements; they are meant for the workload as it is by default."""
     cpu = medians(cells, [Workload(messages=MESSAGES, groups=groups) for groups in SIZES])
-    found = []
+    results = []
     for groups in SIZES:
         own, limit = (cpu.get((key, groups)) for key in ("audit", "limit"))
         if own and limit:
-            found.append(Goal(f"{groups:,} groups, audit / limit", own / limit, MOST, at_least=False))
-    return found
+            results.append(Goal(f"{groups:,} groups, audit / limit", own / limit, MOST, at_least=False))
+    return results
 
 
 def compare(options: argparse.Namespace, console: Console) -> Json:
@@ -194,10 +194,10 @@ def compare(options: argparse.Namespace, console: Console) -> Json:
     for work in works:
         own = [cell for cell in cells if cell.workload == work]
         console.print(table_of(work, own, options.rounds, names, ("limit", "audit"), ""))
-    found = goals(cells)
-    for goal in found:
+    results = goals(cells)
+    for goal in results:
         console.print(str(goal))
-    return {"cells": [cell.shown() for cell in cells], "goals": [goal.shown() for goal in found]}
+    return {"cells": [cell.shown() for cell in cells], "goals": [goal.shown() for goal in results]}
 
 
 # -- the curve -------------------------------------------------------------------------------------------------

@@ -94,14 +94,14 @@ def part(cell: Cell) -> Workload:
 def goals(cells: Iterable[Cell]) -> list[Goal]:
     """The goals for which there are measurements; they are meant for the workload as it is by default."""
     cpu = medians(cells, [Workload(groups=groups) for groups in SIZES])
-    found = []
+    results = []
     for groups, most, least in ((1_000, 3.0, 1.4), (100_000, 2.5, 4.0)):
         own, limit, arrow = (cpu.get((key, groups)) for key in ("inturn", "limit", "arrow"))
         if own and limit:
-            found.append(Goal(f"{groups:,} groups, inturn / limit", own / limit, most, at_least=False))
+            results.append(Goal(f"{groups:,} groups, inturn / limit", own / limit, most, at_least=False))
         if own and arrow:
-            found.append(Goal(f"{groups:,} groups, applyInArrow / inturn", arrow / own, least, at_least=True))
-    return found
+            results.append(Goal(f"{groups:,} groups, applyInArrow / inturn", arrow / own, least, at_least=True))
+    return results
 
 
 def compare(options: argparse.Namespace, console: Console) -> Json:
@@ -117,10 +117,10 @@ def compare(options: argparse.Namespace, console: Console) -> Json:
     for work in works:
         own = [cell for cell in cells if cell.workload == work]
         console.print(table_of(work, own, options.rounds, names, ("limit", "inturn"), SHARE_TEXT))
-    found = goals(cells)
-    for goal in found:
+    results = goals(cells)
+    for goal in results:
         console.print(str(goal))
-    return {"cells": [cell.shown() for cell in cells], "goals": [goal.shown() for goal in found]}
+    return {"cells": [cell.shown() for cell in cells], "goals": [goal.shown() for goal in results]}
 
 
 # -- the curves ------------------------------------------------------------------------------------------------

@@ -49,10 +49,16 @@ WORDS = {
 
 def drafts(count: int) -> Iterator[Draft]:
     """Transactions of so many accounts, side by side."""
-    for at in range(count):
-        account, revision, amount = f"acct-{at % GROUPS}", at // GROUPS + 1, at * 7919 % 1000
-        body = {"account_id": account, "revision": revision, "type": "deposit", "amount": amount, "tx_id": f"tx-{at}"}
-        yield draft(body, group=account, revision=revision, dedup_id=f"tx-{at}")
+    for index in range(count):
+        account, revision, amount = f"acct-{index % GROUPS}", index // GROUPS + 1, index * 7919 % 1000
+        body = {
+            "account_id": account,
+            "revision": revision,
+            "type": "deposit",
+            "amount": amount,
+            "tx_id": f"tx-{index}",
+        }
+        yield draft(body, group=account, revision=revision, dedup_id=f"tx-{index}")
 
 
 class Bench:
@@ -67,8 +73,8 @@ class Bench:
             with inturn.open(target, durable=False) as db:
                 queue = db.queue("payments")
                 queue.purge()
-                for at in range(0, count, AT_ONCE):
-                    queue.send_many(every[at : at + AT_ONCE])
+                for start in range(0, count, AT_ONCE):
+                    queue.send_many(every[start : start + AT_ONCE])
         parquet = f"{folder}/log.parquet"
         self._log().write.parquet(parquet)
         self._frames: dict[str, Callable[[], DataFrame]] = {
@@ -86,9 +92,9 @@ class Bench:
         return self._spark.read.format("inturn").options(**options).load(self._queue)
 
     def _sum(self, df: DataFrame) -> tuple[int, int]:
-        found = df.selectExpr("count(*)", "bit_xor(xxhash64(*))").first()
-        assert found is not None
-        return found[0], found[1]
+        row = df.selectExpr("count(*)", "bit_xor(xxhash64(*))").first()
+        assert row is not None
+        return row[0], row[1]
 
     @property
     def spark(self) -> SparkSession:
@@ -97,17 +103,17 @@ class Bench:
 
     def run(self, name: str) -> Meter:
         """One measurement."""
-        what, how = name.split()
+        action, how = name.split()
         store = self._folder / "store"
         collect_garbage(self._spark)
         with Meter() as meter:
-            if what == "read":
+            if action == "read":
                 self._frames[how]().write.format("noop").mode("overwrite").save()
             elif how == "stream":
                 self._stream(store)
             else:
                 batch(PIPELINE, messages(PIPELINE, self._frames[how]()), store=store, buckets=self._buckets)
-        if what == "states":
+        if action == "states":
             states = inturn.spark.read(self._spark, store, "states").selectExpr("sum(revision)").first()
             assert states is not None
             assert states[0] == self._count
@@ -146,8 +152,8 @@ def run(options: argparse.Namespace, console: Console) -> Json:
                 cells[name].append(meter)
     finally:
         shutil.rmtree(folder)
-    cpu = {name: statistics.median(each.cpu_s for each in found) for name, found in cells.items()}
-    wall = {name: statistics.median(each.wall_s for each in found) for name, found in cells.items()}
+    cpu = {name: statistics.median(meter.cpu_s for meter in runs) for name, runs in cells.items()}
+    wall = {name: statistics.median(meter.wall_s for meter in runs) for name, runs in cells.items()}
     table = Table(title=f"{options.messages:,} messages: medians of {options.rounds} rounds", title_justify="left")
     table.add_column("")
     for column in ("CPU s", "wall s", "rows/s"):
@@ -158,9 +164,14 @@ def run(options: argparse.Namespace, console: Console) -> Json:
     console.print(table)
     goals = []
     if {"read parquet", "read range"} <= cpu.keys():
-        for what, found in (("by the clock", wall), ("in CPU seconds", cpu)):
+        for label, medians in (("by the clock", wall), ("in CPU seconds", cpu)):
             goals.append(
-                Goal(f"the log beside Parquet, {what}", found["read range"] / found["read parquet"], 3, at_least=False)
+                Goal(
+                    f"the log beside Parquet, {label}",
+                    medians["read range"] / medians["read parquet"],
+                    3,
+                    at_least=False,
+                )
             )
     for goal in goals:
         console.print(str(goal))

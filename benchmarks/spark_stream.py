@@ -115,13 +115,13 @@ def log(spark: SparkSession, work: Workload, micro_batches: int) -> DataFrame:
 
 def assert_in_order(out: str, micro_batches: int) -> None:
     """Stop if the micro-batches were not the files, one by one; Spark's checkpoint says which it took when."""
-    taken = {}
+    names = {}
     for entry in Path(checkpoint(out)).glob("**/sources/0/[0-9]*"):
         for line in entry.read_text().splitlines()[1:]:
             file = msgspec.json.decode(line)
-            taken[file["batchId"], file["path"]] = Path(file["path"]).name
+            names[file["batchId"], file["path"]] = Path(file["path"]).name
     expected = [f"part-{number:04d}.parquet" for number in range(micro_batches)]
-    assert [taken[key] for key in sorted(taken)] == expected, f"files were taken out of order: {taken}"
+    assert [names[key] for key in sorted(names)] == expected, f"files were taken out of order: {names}"
 
 
 @contextlib.contextmanager
@@ -165,10 +165,10 @@ def compare(options: argparse.Namespace, console: Console) -> Json:
     for work in works:
         own = [cell for cell in cells if cell.workload == work]
         console.print(table_of(work, own, options.rounds, names, ("dedup", "inturn"), SHARE_TEXT))
-    found = goals(cells)
-    for goal in found:
+    results = goals(cells)
+    for goal in results:
         console.print(str(goal))
-    return {"cells": [cell.shown() for cell in cells], "goals": [goal.shown() for goal in found]}
+    return {"cells": [cell.shown() for cell in cells], "goals": [goal.shown() for goal in results]}
 
 
 def can_run(contender: StreamContender) -> bool:
@@ -189,17 +189,17 @@ def _installed(module: str) -> bool:
 def goals(cells: Iterable[Cell]) -> list[Goal]:
     """The goals for which there are measurements; they are meant for the workload as it is by default."""
     cpu = medians(cells, [workload(groups) for groups in SIZES])
-    found = []
+    results = []
     least, word = 4.0, ""
     for groups in SIZES:
         own, dedup, apply = (cpu.get((key, groups)) for key in ("inturn", "dedup", "apply"))
         if own and dedup:
-            found.append(Goal(f"{groups:,} groups, inturn / dropDuplicates", own / dedup, 1.0, at_least=False))
+            results.append(Goal(f"{groups:,} groups, inturn / dropDuplicates", own / dedup, 1.0, at_least=False))
         if own and apply:
             text = f"{groups:,} groups, applyInPandasWithState / inturn{word}"
-            found.append(Goal(text, apply / own, round(least, 2), at_least=True))
+            results.append(Goal(text, apply / own, round(least, 2), at_least=True))
             least, word = max(least, apply / own), f", more than at {groups:,}"
-    return found
+    return results
 
 
 # -- groups in the store ---------------------------------------------------------------------------------------

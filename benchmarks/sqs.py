@@ -47,9 +47,9 @@ progress = Console(stderr=True, style="dim")
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 class Server:
@@ -210,8 +210,8 @@ class Client(asyncio.Protocol):
         if end < 0:
             return
         head = self._data[:end].lower()
-        at = head.index(b"content-length:") + 15
-        length = int(head[at:].split(b"\r\n", 1)[0])
+        start = head.index(b"content-length:") + 15
+        length = int(head[start:].split(b"\r\n", 1)[0])
         if len(self._data) < end + 4 + length:
             return
         if b" 200 " not in head[:16]:
@@ -283,7 +283,7 @@ class Load:
 
     def batches(self, number: int) -> list[bytes]:
         def entries() -> list[dict[str, str]]:
-            return [{"Id": str(at), **self.message()} for at in range(10)]
+            return [{"Id": str(index), **self.message()} for index in range(10)]
 
         return [self.request("SendMessageBatch", {"QueueUrl": self._url, "Entries": entries()}) for _ in range(number)]
 
@@ -298,31 +298,33 @@ class Load:
     def take(self, connections: int, pairs: int) -> int:
         """Receive ten and delete ten, so many times; how many messages there were."""
         receive = self.request("ReceiveMessage", {"QueueUrl": self._url, "MaxNumberOfMessages": 10})
-        taken = [0]
+        received = [0]
 
         def on_answer(client: Client, body: bytes) -> None:
             messages = json.loads(body).get("Messages") if body.startswith(b'{"Messages"') else None
             if not messages:
                 client.send()
                 return
-            taken[0] += len(messages)
-            entries = [{"Id": str(at), "ReceiptHandle": each["ReceiptHandle"]} for at, each in enumerate(messages)]
+            received[0] += len(messages)
+            entries = [
+                {"Id": str(index), "ReceiptHandle": message["ReceiptHandle"]} for index, message in enumerate(messages)
+            ]
             client.send(self.request("DeleteMessageBatch", {"QueueUrl": self._url, "Entries": entries}))
 
         uvloop.run(self._run(connections, iter([receive] * pairs), on_answer))
-        return taken[0]
+        return received[0]
 
     async def _run(
         self, connections: int, requests: Iterator[bytes], on_answer: Callable[[Client, bytes], None]
     ) -> None:
         loop = asyncio.get_running_loop()
-        made = [
+        transports = [
             await loop.create_connection(
                 lambda: Client(self._server.port, requests, on_answer), "127.0.0.1", self._server.port
             )
             for _ in range(connections)
         ]
-        await asyncio.gather(*(client.done for _, client in made))
+        await asyncio.gather(*(client.done for _, client in transports))
 
 
 # --- measuring ---
@@ -369,9 +371,9 @@ def show(rows: dict[Row, dict[str, Cell]], console: Console) -> list[dict[str, A
         table = Table(title=f"{verb}, {connections} connections, {backlog:,} messages there", title_justify="left")
         for name in ("", "requests/s", "CPU µs per request", "times inturn's CPU"):
             table.add_column(name, justify="right" if name else "left")
-        ours = cells.get(Inturn.name)
+        own = cells.get(Inturn.name)
         for name, cell in cells.items():
-            ratio = f"{cell.cpu / ours.cpu:.2f}" if ours else ""
+            ratio = f"{cell.cpu / own.cpu:.2f}" if own else ""
             table.add_row(name, f"{cell.rate:,.0f}", f"{cell.cpu:.1f}", ratio)
             shown.append(
                 {"verb": verb, "connections": connections, "backlog": backlog, "server": name, **cell.__dict__}
@@ -389,21 +391,21 @@ def goals(rows: dict[Row, dict[str, Cell]], console: Console) -> None:
 
     cpu_share = {"SendMessage": 0.5, "SendMessageBatch(10)": 0.75, "ReceiveMessage(10), DeleteMessageBatch(10)": 0.9}
     for (verb, connections, backlog), cells in rows.items():
-        ours, memory = cells.get(Inturn.name), cells.get(Fauxqs.name)
-        if ours is None or connections != max(CONNECTIONS):
+        own, memory = cells.get(Inturn.name), cells.get(Fauxqs.name)
+        if own is None or connections != max(CONNECTIONS):
             continue
         if memory and not backlog:
-            told(f"{verb}: requests/s beside fauxqs in memory", ours.rate / memory.rate, 1.0, least=True)
-            told(f"{verb}: CPU beside fauxqs in memory", ours.cpu / memory.cpu, cpu_share[verb])
+            told(f"{verb}: requests/s beside fauxqs in memory", own.rate / memory.rate, 1.0, least=True)
+            told(f"{verb}: CPU beside fauxqs in memory", own.cpu / memory.cpu, cpu_share[verb])
         for other, times in ((FauxqsDurable.name, 30), (Moto.name, 250)):
             if other in cells and not backlog:
-                told(f"{verb}: CPU of {other} beside inturn's", cells[other].cpu / ours.cpu, times, least=True)
+                told(f"{verb}: CPU of {other} beside inturn's", cells[other].cpu / own.cpu, times, least=True)
         empty = rows.get((verb, connections, 0), {}).get(Inturn.name)
         if backlog and empty:
-            told(f"{verb}: CPU at {backlog:,} messages beside none", ours.cpu / empty.cpu, 1.2)
+            told(f"{verb}: CPU at {backlog:,} messages beside none", own.cpu / empty.cpu, 1.2)
         signed = cells.get(InturnSigned.name)
         if signed and not backlog:
-            told(f"{verb}: µs more with SigV4", signed.cpu - ours.cpu, 15)
+            told(f"{verb}: µs more with SigV4", signed.cpu - own.cpu, 15)
 
 
 def main() -> None:

@@ -41,9 +41,9 @@ def rows(accounts: list[int], n: int) -> list[Json]:
     return [{"account": f"acct-{account}", "n": n, "amount": 5} for account in accounts]
 
 
-def took(what: Callable[[], object]) -> float:
+def took(act: Callable[[], object]) -> float:
     began = time.perf_counter()
-    what()
+    act()
     return (time.perf_counter() - began) * 1000
 
 
@@ -58,15 +58,15 @@ def measured(groups: int, changed: int, rounds: int, address: str) -> Json:
             "Delta": lambda: publish_states(bench.store, ledger.name),
             "PostgreSQL": lambda: publish_to_postgres(bench.store, ledger.name, target),
         }
-        first = {name: took(way) for name, way in ways.items()}
-        found: dict[str, list[float]] = {name: [] for name in ("step", *ways)}
+        first = {name: took(run) for name, run in ways.items()}
+        times: dict[str, list[float]] = {name: [] for name in ("step", *ways)}
         for n in range(2, rounds + 2):
             messages = rows(chance.sample(range(groups), changed), n)
-            found["step"].append(took(lambda messages=messages: bench.step(messages)))
-            for name, way in ways.items():
-                found[name].append(took(way))
-    medians = {name: statistics.median(each) for name, each in found.items()}
-    return {"groups": groups, **medians, **{f"first {name}": each for name, each in first.items()}}
+            times["step"].append(took(lambda messages=messages: bench.step(messages)))
+            for name, run in ways.items():
+                times[name].append(took(run))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return {"groups": groups, **medians, **{f"first {name}": value for name, value in first.items()}}
 
 
 def main() -> None:
@@ -75,18 +75,20 @@ def main() -> None:
     options.add_argument("--changed", type=int, default=1_000)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--json", action="store_true")
-    given = options.parse_args()
+    args = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         postgres = start(Path(folder) / "postgres")
         try:
-            found = [measured(each, given.changed, given.rounds, postgres.get_uri()) for each in given.groups]
+            results = [
+                measured(group_count, args.changed, args.rounds, postgres.get_uri()) for group_count in args.groups
+            ]
         finally:
             stop(postgres)
-    if given.json:
-        print(json.dumps(found))
+    if args.json:
+        print(json.dumps(results))
         return
-    table = Table(*found[0], title=f"ms for a step of {given.changed:,} changed groups")
-    for row in found:
+    table = Table(*results[0], title=f"ms for a step of {args.changed:,} changed groups")
+    for row in results:
         table.add_row(f"{row['groups']:,}", *(f"{row[name]:,.0f}" for name in list(row)[1:]))
     Console().print(table)
 

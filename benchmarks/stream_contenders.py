@@ -120,8 +120,8 @@ class Standing(msgspec.Struct, array_like=True):
             if revision == due:
                 state, outputs = apply(state, Transaction(account, revision, kind, amount, tx_id))
                 due += 1
-                for each in outputs:
-                    emitted.append((account, revision, each.tx_id, each.amount, each.balance))  # noqa: PERF401
+                for output in outputs:
+                    emitted.append((account, revision, output.tx_id, output.amount, output.balance))  # noqa: PERF401
             elif revision > due and not (held and held[-1][0] == revision):
                 held.append(message)
         self.balance, self.count, self.due, self.held = state.balance, state.count, due, held

@@ -49,12 +49,12 @@ class Trips:
         """Take one call or return, as `sys.setprofile` tells it."""
         if event not in {"call", "return"}:
             return
-        here = frame if event == "call" else frame.f_back
-        while here is not None and not here.f_code.co_filename.startswith(str(PACKAGE)):
-            here = here.f_back if event == "return" else None
-        if here is None:
+        caller = frame if event == "call" else frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(str(PACKAGE)):
+            caller = caller.f_back if event == "return" else None
+        if caller is None:
             return
-        file, thread = here.f_code.co_filename, threading.get_ident()
+        file, thread = caller.f_code.co_filename, threading.get_ident()
         self.files.setdefault(file)
         if self._last.setdefault(thread, file) != file:
             self.moves += 1
@@ -126,8 +126,8 @@ def endpoint(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
             head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-amz-json-1.0\r\n"
             head += f"X-Amz-Target: AmazonSQS.SendMessage\r\nContent-Length: {len(text)}\r\n\r\n"
             writer.write(head.encode() + text)
-            found = await reader.readuntil(b"}")
-            assert b"200 OK" in found, found
+            response = await reader.readuntil(b"}")
+            assert b"200 OK" in response, response
 
         yield "HTTP send", lambda: runner.run(ask())
         writer.close()
@@ -159,8 +159,8 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
                 first = (ast.get_docstring(node) or "").partition(" ")[0]
                 questions += [f"{_name(path)} {getattr(node, 'name', '')}"] * (first in {"What", "Whether", "How"})
     yield f"functions of more than {FUNCTION_LINES} lines without the docstring", len(long), long
-    twice = [f"{name}: {', '.join(paths)}" for name, paths in sorted(classes.items()) if len(paths) > 1]
-    yield "class names that two files or more define", len(twice), twice
+    repeated = [f"{name}: {', '.join(paths)}" for name, paths in sorted(classes.items()) if len(paths) > 1]
+    yield "class names that two files or more define", len(repeated), repeated
     yield "docstrings that begin with What, Whether or How", len(questions), questions
     yield "modules that do not say why they exist", len(bare), bare
 
@@ -172,8 +172,8 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
         for path in sorted(PACKAGE.rglob("*.sql"))
         for name in re.findall(r"^-- name: ?(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
-    asked = [f"{_name(path)}: {name}" for path, name in statements if name not in literals]
-    yield "SQL statements that nothing names", len(asked), asked
+    unused = [f"{_name(path)}: {name}" for path, name in statements if name not in literals]
+    yield "SQL statements that nothing names", len(unused), unused
     shared = {name for path, name in statements if path.parent.name == "sql"}  # by both stores
     stores = Counter((path.parent, name) for path, name in statements)
     double = [
@@ -204,18 +204,18 @@ def _lines_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> in
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--names", action="store_true")
-    asked = options.parse_args()
-    table = Table("", "files", "moves", *(["which"] if asked.names else []))
-    counted = Table("", "", *(["which"] if asked.names else []))
-    for what, count, which_ones in figures():
-        counted.add_row(what, f"{count:,}", *(["\n".join(which_ones)] if asked.names else []))
+    args = options.parse_args()
+    table = Table("", "files", "moves", *(["which"] if args.names else []))
+    counted = Table("", "", *(["which"] if args.names else []))
+    for label, count, which_ones in figures():
+        counted.add_row(label, f"{count:,}", *(["\n".join(which_ones)] if args.names else []))
     watch = Watch()
     with tempfile.TemporaryDirectory() as folder:
         for name, verb in verbs(Path(folder)):
             verb()
             trips = watch.of(verb)
-            which = "\n".join(str(Path(each).relative_to(PACKAGE)) for each in trips.files)
-            table.add_row(name, str(len(trips.files)), str(trips.moves), *([which] if asked.names else []))
+            names = "\n".join(str(Path(path).relative_to(PACKAGE)) for path in trips.files)
+            table.add_row(name, str(len(trips.files)), str(trips.moves), *([names] if args.names else []))
     Console().print(counted, table)
 
 

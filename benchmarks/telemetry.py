@@ -57,7 +57,7 @@ def variants(db: Any) -> dict[str, Any]:
         telemetry.instrument(tracer_provider=provider, sample=sample)
         return observer.active
 
-    made = {
+    observers = {
         "off": None,
         "prometheus": None,
         "traces 1 %": traced(1, 0.01),
@@ -67,22 +67,22 @@ def variants(db: Any) -> dict[str, Any]:
     telemetry.instrument(
         db, tracer_provider=NoOpTracerProvider(), meter_provider=MeterProvider([InMemoryMetricReader()])
     )
-    made["OTel metrics"] = observer.active
+    observers["OTel metrics"] = observer.active
     telemetry.uninstrument()
-    return made
+    return observers
 
 
 def run(db: Any, name: str, messages: int) -> Costs:
     """One run; CPU microseconds of a message."""
     import inturn
 
-    line = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=count)
+    pipeline = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=count)
     queue = db.queue(name)
     began = time.process_time()
     for n in range(messages):
         queue.send({"amount": 1}, group=f"{name} {n % 100}", revision=n // 100 + 1)
     sent = time.process_time()
-    counts = inturn.work(line, queue, until="empty", deliver=lambda _output, _effect_id: None)
+    counts = inturn.work(pipeline, queue, until="empty", deliver=lambda _output, _effect_id: None)
     worked = time.process_time()
     assert counts.applied == messages
     parts = {"send": sent - began, "work": worked - sent, "both": worked - began}
@@ -98,20 +98,20 @@ def side_by_side(messages: int, rounds: int) -> list[dict[str, Costs]]:
     from inturn.telemetry import measures, observer
     from inturn.telemetry.collector import page
 
-    found = []
+    results = []
     with tempfile.TemporaryDirectory() as folder, inturn.open(Path(folder) / "shop.db", durable=False) as db:
-        made = list(variants(db).items())
+        items = list(variants(db).items())
         collector = telemetry.prometheus(db, registry=CollectorRegistry())
         for number in range(rounds):
             costs = {}
-            for name, by in made[number % len(made) :] + made[: number % len(made)]:
+            for name, by in items[number % len(items) :] + items[: number % len(items)]:
                 observer.active, measures.is_on = by, name == "prometheus"
                 costs[name] = run(db, f"{name} {number}", messages)
                 observer.active = None
                 if name == "prometheus":
                     page(collector)
-            found.append(costs)
-    return found
+            results.append(costs)
+    return results
 
 
 def alone(messages: int) -> Costs:
@@ -120,7 +120,7 @@ def alone(messages: int) -> Costs:
 
     with tempfile.TemporaryDirectory() as folder, inturn.open(Path(folder) / "shop.db", durable=False) as db:
         runs = [run(db, f"off {number}", messages) for number in range(6)]
-    return {part: min(each[part] for each in runs) for part in runs[0]}
+    return {part: min(costs[part] for costs in runs) for part in runs[0]}
 
 
 def elsewhere(checkout: Path, messages: int) -> Costs:
@@ -139,33 +139,34 @@ def main() -> None:
     parser.add_argument("--baseline", type=Path)
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    if asked.alone:
-        print(json.dumps(alone(asked.messages)))
+    args = parser.parse_args()
+    if args.alone:
+        print(json.dumps(alone(args.messages)))
         return
     table = []
-    if asked.baseline:
+    if args.baseline:
         pairs = [
-            {"baseline": elsewhere(asked.baseline, asked.messages), "off": elsewhere(HERE, asked.messages)}
-            for _ in range(max(asked.rounds // 4, 1))
+            {"baseline": elsewhere(args.baseline, args.messages), "off": elsewhere(HERE, args.messages)}
+            for _ in range(max(args.rounds // 4, 1))
         ]
         table += [row(pairs, "baseline", "baseline"), row(pairs, "off", "baseline")]
-    rounds = side_by_side(asked.messages, asked.rounds)
+    rounds = side_by_side(args.messages, args.rounds)
     table += [row(rounds, name, "off") for name in ("off", *(name for name in rounds[0] if name != "off"))]
-    if asked.json:
+    if args.json:
         print(json.dumps(table))
         return
-    for each in table:
-        ratios = "  ".join(f"{part} {each[part]:.3f}" for part in ("send", "work", "both"))
-        goal = f"  goal {each['goal']:.2f}" if each["goal"] else ""
-        print(f"{each['variant']:14} {each['cpu_us']:6.0f} µs  / {each['against']:8}  {ratios}{goal}")
+    for entry in table:
+        ratios = "  ".join(f"{part} {entry[part]:.3f}" for part in ("send", "work", "both"))
+        goal = f"  goal {entry['goal']:.2f}" if entry["goal"] else ""
+        print(f"{entry['variant']:14} {entry['cpu_us']:6.0f} µs  / {entry['against']:8}  {ratios}{goal}")
 
 
 def row(rounds: list[dict[str, Costs]], name: str, against: str) -> dict[str, Any]:
     ratios = {
-        part: statistics.median(each[name][part] / each[against][part] for each in rounds) for part in rounds[0][name]
+        part: statistics.median(figures[name][part] / figures[against][part] for figures in rounds)
+        for part in rounds[0][name]
     }
-    least = min(each[name]["both"] for each in rounds)
+    least = min(figures[name]["both"] for figures in rounds)
     return {"variant": name, "against": against, "cpu_us": least, "goal": GOALS.get(name), **ratios}
 
 

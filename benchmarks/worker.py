@@ -59,14 +59,14 @@ def count_out(state: dict[str, int], message: dict[str, Any]) -> tuple[dict[str,
 
 def worker(path: Path, messages: int, groups: int, handler: Any, deliver: Any = None) -> dict[str, float]:
     """Messages of so many groups, each in its own order, worked off."""
-    line = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=handler)
+    pipeline = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=handler)
     with inturn.open(path / "shop.db") as db:
         queue = db.queue("q")
         for begin in range(0, messages, 1_000):
             every = range(begin, min(begin + 1_000, messages))
             queue.send_many([draft({"amount": 1}, group=f"g{n % groups}", revision=n // groups + 1) for n in every])
         began, cpu = time.perf_counter(), time.process_time()
-        counts = inturn.work(line, queue, until="empty", deliver=deliver)
+        counts = inturn.work(pipeline, queue, until="empty", deliver=deliver)
         assert counts.applied == messages
         return _told(messages, began, cpu)
 
@@ -91,9 +91,9 @@ def huey(path: Path, messages: int) -> dict[str, float]:
     began, cpu = time.perf_counter(), time.process_time()
     consumer.start()
     assert done.wait(600)
-    told = _told(messages, began, cpu)
+    figures = _told(messages, began, cpu)
     consumer.stop(graceful=True)
-    return told
+    return figures
 
 
 def procrastinate(server: PostgresServer, messages: int, groups: int) -> dict[str, float]:
@@ -133,10 +133,10 @@ async def _procrastinate(server: PostgresServer, messages: int, groups: int) -> 
             )
         )
         await asyncio.wait_for(done.wait(), 600)
-        told = _told(messages, began, cpu - _cpu_s(server))
+        figures = _told(messages, began, cpu - _cpu_s(server))
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-        return told
+        return figures
 
 
 def _cpu_s(server: PostgresServer) -> float:
@@ -157,30 +157,30 @@ def main() -> None:
     options.add_argument("--messages", type=int, default=20_000)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--json", action="store_true")
-    asked = options.parse_args()
+    args = options.parse_args()
     for name in ("huey", "procrastinate"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    few = max(asked.messages // 10, 100)
+    few = max(args.messages // 10, 100)
     with tempfile.TemporaryDirectory() as folder:
         server = get_server(folder)
         try:
-            found = _rounds(asked.rounds, _contenders(server, asked.messages, few))
+            results = _rounds(args.rounds, _contenders(server, args.messages, few))
         finally:
             server.cleanup()
     figures = {
-        name: {what: statistics.median(each[what] for each in rounds) for what in ("per_s", "cpu_us")}
-        for name, rounds in found.items()
+        name: {measure: statistics.median(row[measure] for row in rounds) for measure in ("per_s", "cpu_us")}
+        for name, rounds in results.items()
     }
-    if asked.json:
-        print(json.dumps({f"{name}, {groups} groups": each for (name, groups), each in figures.items()}))
+    if args.json:
+        print(json.dumps({f"{name}, {groups} groups": row for (name, groups), row in figures.items()}))
         return
-    title = f"{asked.messages:,} messages, {few:,} of the others, median of {asked.rounds} rounds; {_versions()}"
+    title = f"{args.messages:,} messages, {few:,} of the others, median of {args.rounds} rounds; {_versions()}"
     table = Table("", "groups", "messages/s", "CPU µs each", "beside the best other", title=title, title_justify="left")
-    for (name, groups), each in figures.items():
-        others = [figures[key]["per_s"] for key in (("huey", 0), ("procrastinate", groups)) if key in figures]
-        times = each["per_s"] / max(others) if name.startswith("inturn") else None
-        beside = "" if times is None else f"{times:.1f}x, goal {GOAL}: {'met' if times >= GOAL else 'not met'}"
-        table.add_row(name, f"{groups:,}" if groups else "", f"{each['per_s']:,.0f}", f"{each['cpu_us']:,.0f}", beside)
+    for (name, groups), row in figures.items():
+        rivals = [figures[key]["per_s"] for key in (("huey", 0), ("procrastinate", groups)) if key in figures]
+        times = row["per_s"] / max(rivals) if name.startswith("inturn") else None
+        ratio = "" if times is None else f"{times:.1f}x, goal {GOAL}: {'met' if times >= GOAL else 'not met'}"
+        table.add_row(name, f"{groups:,}" if groups else "", f"{row['per_s']:,.0f}", f"{row['cpu_us']:,.0f}", ratio)
     Console().print(table)
 
 
@@ -198,12 +198,12 @@ def _contenders(server: PostgresServer, messages: int, few: int) -> dict[Key, Ru
 
 
 def _rounds(count: int, runs: dict[Key, Run]) -> dict[Key, list[dict[str, float]]]:
-    found: dict[Key, list[dict[str, float]]] = {name: [] for name in runs}
+    results: dict[Key, list[dict[str, float]]] = {name: [] for name in runs}
     for _ in range(count):
         for name, run in runs.items():
             with tempfile.TemporaryDirectory() as folder:
-                found[name].append(run(Path(folder)))
-    return found
+                results[name].append(run(Path(folder)))
+    return results
 
 
 def _versions() -> str:

@@ -144,11 +144,11 @@ class Workload:
         when = (revision * self.groups + rng.permutation(self.groups)[account]).astype(np.float64)
         overtaken = rng.random(self.messages) < self.disorder
         when[overtaken] += rng.random(overtaken.sum()) * 5 * self.groups
-        there = np.flatnonzero(rng.random(self.messages) >= self.gaps)
-        twice = there[rng.random(len(there)) < self.duplicates]
-        again = when[twice] + rng.random(len(twice)) * 3 * self.groups
-        row = np.concatenate([there, twice])
-        row = row[np.argsort(np.concatenate([when[there], again]), kind="stable")]
+        present = np.flatnonzero(rng.random(self.messages) >= self.gaps)
+        repeated = present[rng.random(len(present)) < self.duplicates]
+        repeat_times = when[repeated] + rng.random(len(repeated)) * 3 * self.groups
+        row = np.concatenate([present, repeated])
+        row = row[np.argsort(np.concatenate([when[present], repeat_times]), kind="stable")]
         return account[row], revision[row]
 
 

@@ -33,13 +33,13 @@ def pipeline(order: Order | None = None, **more: Any) -> Pipeline:
     """A pipeline over plain dicts: group ``g``, revision ``r``, id ``i``, arrival ``o``, content ``v``."""
     kind = order or Gapless("r")
     ids = {"id": "i"} if isinstance(kind, Timestamp | Arrival) else {}
-    given = {"name": "p", "group": "g", "order": kind, "handler": keep, "state": list, "arrival": "o", **ids, **more}
-    return Pipeline(**given)
+    options = {"name": "p", "group": "g", "order": kind, "handler": keep, "state": list, "arrival": "o", **ids, **more}
+    return Pipeline(**options)
 
 
 def arrive(messages: Iterable[Message]) -> list[Message]:
     """The messages with their arrival, in the order given."""
-    return [{"g": "a", **message, "o": at} for at, message in enumerate(messages)]
+    return [{"g": "a", **message, "o": index} for index, message in enumerate(messages)]
 
 
 def revisions(*numbers: int, **more: Any) -> list[Message]:
@@ -60,18 +60,18 @@ def expected(order: Order, history: Sequence[Message], *, final: bool = False) -
     """What must come of one group's messages, given in the order of arrival."""
     match order:
         case Gapless():
-            found = gapless(order, history)
+            result = gapless(order, history)
         case Monotone():
-            found = monotone(order.column, history)
+            result = monotone(order.column, history)
         case MonotoneFields():
             assert len(order.fields) == 1
-            found = monotone(order.fields[0], history)
+            result = monotone(order.fields[0], history)
         case Timestamp():
-            found = timestamp(order, history, final=final)
+            result = timestamp(order, history, final=final)
         case Arrival():
-            turns, counts = first_of_each("i", history)
-            found = _until_bad(turns, [], counts)
-    return found
+            ordered, counts = first_of_each("i", history)
+            result = _until_bad(ordered, [], counts)
+    return result
 
 
 def gapless(order: Gapless, history: Sequence[Message]) -> Expected:
@@ -80,17 +80,17 @@ def gapless(order: Gapless, history: Sequence[Message]) -> Expected:
     if start == "first":
         start = history[0][order.column] if history else 1
         stale = [message for message in history if message[order.column] < start]
-        found = gapless(replace(order, start=start), [each for each in history if each not in stale])
-        found.counts["stale"] += len(stale)
-        return found
+        result = gapless(replace(order, start=start), [message for message in history if message not in stale])
+        result.counts["stale"] += len(stale)
+        return result
     firsts, counts = first_of_each(order.column, history)
     by_revision = {message[order.column]: message for message in firsts}
     end = start
     while end in by_revision:
         end += 1
-    turns = [by_revision[revision] for revision in range(start, end)]
+    ordered = [by_revision[revision] for revision in range(start, end)]
     early = [by_revision[revision] for revision in sorted(by_revision) if revision > end]
-    return _until_bad(turns, early, counts)
+    return _until_bad(ordered, early, counts)
 
 
 def monotone(column: str, history: Sequence[Message]) -> Expected:
@@ -114,25 +114,25 @@ def timestamp(order: Timestamp, history: Sequence[Message], *, final: bool = Fal
     lateness = timedelta(microseconds=order.lateness_us)
     accepted: list[tuple[int, Message]] = []
     reported: list[Message] = []
-    for at, message in enumerate(history):
+    for index, message in enumerate(history):
         same = [other for _, other in accepted if other["i"] == message["i"]]
         if same:
             counts[repeated("i", same, reported, message)] += 1
         elif any(other["t"] - message["t"] > lateness for _, other in accepted):
             counts["late"] += 1
         else:
-            accepted.append((at, message))
+            accepted.append((index, message))
     due, waiting = [], []
-    for at, message in accepted:
+    for index, message in accepted:
         moments = [later for later, other in accepted if other["t"] - message["t"] >= lateness]
         if moments or final:
-            due.append((max(at, moments[0]) if moments else len(history), message["t"], at, message))
+            due.append((max(index, moments[0]) if moments else len(history), message["t"], index, message))
         else:
             waiting.append(message)
-    turns = [message for *_, message in sorted(due, key=lambda each: each[:3])]
-    found = _until_bad(turns, waiting, counts)
-    found.held.sort(key=lambda message: message["t"])  # in the order of arrival where that is equal
-    return found
+    ordered = [message for *_, message in sorted(due, key=lambda row: row[:3])]
+    result = _until_bad(ordered, waiting, counts)
+    result.held.sort(key=lambda message: message["t"])  # in the order of arrival where that is equal
+    return result
 
 
 def epochs(order: Order, history: Sequence[Message]) -> Expected:
@@ -140,11 +140,13 @@ def epochs(order: Order, history: Sequence[Message]) -> Expected:
     assert isinstance(order, Gapless | Monotone | MonotoneFields)
     assert order.epoch is not None
     result = Expected()
-    highest = [max(each[order.epoch] for each in history[: at + 1]) for at in range(len(history))]
-    result.counts["stale"] += sum(each[order.epoch] < top for each, top in zip(history, highest, strict=True))
+    highest = [max(message[order.epoch] for message in history[: index + 1]) for index in range(len(history))]
+    result.counts["stale"] += sum(message[order.epoch] < top for message, top in zip(history, highest, strict=True))
     phases = sorted(set(highest))
     for phase in phases:
-        part = expected(order, [each for each, top in zip(history, highest, strict=True) if each["e"] == top == phase])
+        part = expected(
+            order, [message for message, top in zip(history, highest, strict=True) if message["e"] == top == phase]
+        )
         result.applied += part.applied
         result.counts += part.counts
         if phase == phases[-1]:
@@ -169,7 +171,7 @@ def first_of_each(key: str, history: Sequence[Message]) -> tuple[list[Message], 
 
 def repeated(key: str, firsts: Sequence[Message], reported: list[Message], message: Message) -> str:
     """The verdict on a message whose key is known: a conflict is reported once, its copies are duplicates."""
-    if any(content(each) == content(message) for each in (*firsts, *reported) if each[key] == message[key]):
+    if any(content(earlier) == content(message) for earlier in (*firsts, *reported) if earlier[key] == message[key]):
         return "duplicate"
     reported.append(message)
     return "conflict"
@@ -180,23 +182,23 @@ def content(message: Message) -> Message:
     return {name: value for name, value in message.items() if name != "o"}
 
 
-def _until_bad(turns: list[Message], held: list[Message], counts: Counter[str]) -> Expected:
-    values = [message["v"] for message in turns]
-    good = values.index(BAD) if BAD in values else len(values)
-    return Expected(values[:good], [*turns[good:], *held], counts)
+def _until_bad(ordered: list[Message], held: list[Message], counts: Counter[str]) -> Expected:
+    values = [message["v"] for message in ordered]
+    end = values.index(BAD) if BAD in values else len(values)
+    return Expected(values[:end], [*ordered[end:], *held], counts)
 
 
 def went(counts: Counts) -> Counter[str]:
     """The counts of what was not applied and is not held, as the reference names them."""
-    found = {"duplicate": counts.duplicate, "stale": counts.stale, **counts.rejected}
-    return Counter({name: count for name, count in found.items() if count})
+    named_counts = {"duplicate": counts.duplicate, "stale": counts.stale, **counts.rejected}
+    return Counter({name: count for name, count in named_counts.items() if count})
 
 
-def steps(line: Pipeline, parts: Iterable[Sequence[Message]], **more: Any) -> list[Replay]:
+def steps(pipe: Pipeline, parts: Iterable[Sequence[Message]], **more: Any) -> list[Replay]:
     """Each part as a step of its own; every step's books are checked against the step before."""
     results: list[Replay] = []
     for part in parts:
-        results.append(line.replay(part, after=results[-1] if results else None, **more))
+        results.append(pipe.replay(part, after=results[-1] if results else None, **more))
     check_books(results)
     return results
 
@@ -221,9 +223,9 @@ def summed(results: Iterable[Replay]) -> Counts:
     return total
 
 
-def cut(messages: Sequence[Message], at: Iterable[int]) -> list[list[Message]]:
+def cut(messages: Sequence[Message], positions: Iterable[int]) -> list[list[Message]]:
     """The messages in parts, cut before these positions."""
-    ends = [0, *sorted(at), len(messages)]
+    ends = [0, *sorted(positions), len(messages)]
     return [list(messages[first:last]) for first, last in pairwise(ends)]
 
 
@@ -233,7 +235,7 @@ def story(results: Sequence[Replay]) -> dict[str, Any]:
     return {
         "states": last.states,
         "outputs": last.outputs,
-        "rejected": [(each.group, each.reason, each.message) for each in last.rejected],
+        "rejected": [(rejection.group, rejection.reason, rejection.message) for rejection in last.rejected],
         "held": last.held,
         "errors": {group: error.splitlines()[-1] for group, error in last.errors.items()},
         "counts": (total.received, total.applied, total.duplicate + total.stale, total.rejected),

@@ -25,23 +25,23 @@ def again(**changed: Any) -> dict[str, Any]:
     return FIRST | {"came": 2} | changed
 
 
-def detail(line: Pipeline, *messages: Any) -> str:
-    (rejected,) = line.replay(messages).rejected
+def detail(pipe: Pipeline, *messages: Any) -> str:
+    (rejected,) = pipe.replay(messages).rejected
     assert rejected.reason == "conflict"
     return rejected.detail
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_conflict_detail_names_the_differing_fields(order: Order) -> None:
-    told = detail(pipeline(order), FIRST, again(sum=6, at=2))
-    assert "'at', 'sum'" in told
-    assert "ignore=" in told
+    text = detail(pipeline(order), FIRST, again(sum=6, at=2))
+    assert "'at', 'sum'" in text
+    assert "ignore=" in text
 
 
 def test_conflict_detail_names_the_fields_of_a_held_message_in_later_steps() -> None:
-    line = pipeline(Gapless("r"))
-    held = line.replay([FIRST | {"r": 3}])
-    (rejected,) = line.replay([again(r=3, at=2)], after=held).rejected
+    pipe = pipeline(Gapless("r"))
+    held = pipe.replay([FIRST | {"r": 3}])
+    (rejected,) = pipe.replay([again(r=3, at=2)], after=held).rejected
     assert "(in 'at');" in rejected.detail
 
 
@@ -50,8 +50,8 @@ def test_conflict_detail_treats_null_as_absent_and_names_new_fields() -> None:
 
 
 def test_conflict_detail_names_the_first_five_of_many_fields() -> None:
-    many = {f"f{number}": number for number in range(9)}
-    assert "'f0', 'f1', 'f2', 'f3', 'f4' and 4 more);" in detail(pipeline(Gapless("r")), FIRST, again(**many))
+    fields = {f"f{number}": number for number in range(9)}
+    assert "'f0', 'f1', 'f2', 'f3', 'f4' and 4 more);" in detail(pipeline(Gapless("r")), FIRST, again(**fields))
 
 
 def test_conflict_detail_omits_ignored_fields() -> None:
@@ -67,13 +67,13 @@ class Paid:
 
 
 def test_conflict_detail_names_the_fields_of_a_message_type() -> None:
-    line = pipeline(Gapless("r"), message=Paid)
-    assert "(in 'sum');" in detail(line, Paid("a", 1, 5, 1), Paid("a", 1, 6, 2))
+    pipe = pipeline(Gapless("r"), message=Paid)
+    assert "(in 'sum');" in detail(pipe, Paid("a", 1, 5, 1), Paid("a", 1, 6, 2))
 
 
 def test_conflict_detail_omits_fields_for_a_message_applied_in_an_earlier_step() -> None:
-    line = pipeline(Gapless("r"))
-    (rejected,) = line.replay([again(at=2)], after=line.replay([FIRST])).rejected
+    pipe = pipeline(Gapless("r"))
+    (rejected,) = pipe.replay([again(at=2)], after=pipe.replay([FIRST])).rejected
     assert "differs" not in rejected.detail
     assert "ignore=" in rejected.detail
 

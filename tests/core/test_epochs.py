@@ -28,9 +28,9 @@ def test_a_new_epoch_keeps_the_state_and_restarts_revisions(order: Order) -> Non
     for ends in ([], [2], [1, 2, 3]):
         last = steps(pipeline(order), cut(history((1, 1), (1, 2), (2, 1), (2, 2)), ends))[-1]
         assert last.states == {"a": ["1/1", "1/2", "2/1", "2/2"]}
-        places = [(each.epoch, each.revision or int(each.id or "")) for each in last.outputs]
+        places = [(output.epoch, output.revision or int(output.id or "")) for output in last.outputs]
         assert places == [(1, 1), (1, 2), (2, 1), (2, 2)]
-        assert len({each.effect_id for each in last.outputs}) == 4
+        assert len({output.effect_id for output in last.outputs}) == 4
 
 
 @every
@@ -59,7 +59,7 @@ def test_a_new_epoch_rejects_held_messages_of_the_old_epoch_as_late() -> None:
     for ends in ([], [2]):
         last = steps(pipeline(GAPLESS), cut(history((1, 3), (1, 5), (2, 1)), ends))[-1]
         assert last.states == {"a": ["2/1"]}
-        assert [(each.reason, each.message["r"]) for each in last.rejected] == [("late", 3), ("late", 5)]
+        assert [(rejection.reason, rejection.message["r"]) for rejection in last.rejected] == [("late", 3), ("late", 5)]
         assert last.rejected[0].detail == "epoch 2 began before it could be applied"
         assert last.held == []
 
@@ -71,16 +71,16 @@ def test_a_new_epoch_may_begin_with_a_gap() -> None:
 
 
 def test_a_new_epoch_resumes_a_group_parked_at_a_gap() -> None:
-    line = pipeline(GAPLESS, on_gap=Wait("0 seconds", then="park"))
-    first, second = steps(line, cut(history((1, 2), (2, 1)), [1]))
+    pipe = pipeline(GAPLESS, on_gap=Wait("0 seconds", then="park"))
+    first, second = steps(pipe, cut(history((1, 2), (2, 1)), [1]))
     assert first.held[0].status == "gap"
     assert second.states == {"a": ["2/1"]}
     assert (second.errors, second.counts.released, second.counts.rejected) == ({}, 1, {"late": 1})
 
 
 def test_a_new_epoch_forgets_skipped_revisions() -> None:
-    line = pipeline(GAPLESS, on_gap=Wait("0 seconds", then="skip"))
-    results = steps(line, cut(history((1, 2), (1, 1), (2, 1), (2, 1)), [1, 2]))
+    pipe = pipeline(GAPLESS, on_gap=Wait("0 seconds", then="skip"))
+    results = steps(pipe, cut(history((1, 2), (1, 1), (2, 1), (2, 1)), [1, 2]))
     assert results[1].counts.rejected == {"skipped": 1}
     assert results[2].states == {"a": ["1/2", "2/1"]}
     assert (results[2].counts.rejected, results[2].counts.duplicate) == ({}, 1)
@@ -92,8 +92,8 @@ def test_a_new_epoch_does_not_resume_a_failed_group(order: Order) -> None:
     for ends in ([], [1], [1, 2, 3]):
         last = steps(pipeline(order), cut(places, ends))[-1]
         assert last.states == {"a": []}
-        assert [(each.message["e"], each.message["r"]) for each in last.held] == [(1, 1), (1, 2), (2, 1), (2, 2)]
-        assert {each.status for each in last.held} == {"failed"}
+        assert [(held.message["e"], held.message["r"]) for held in last.held] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+        assert {held.status for held in last.held} == {"failed"}
 
 
 @every
@@ -112,19 +112,19 @@ def test_a_failed_group_distinguishes_equal_revisions_of_two_epochs() -> None:
 @every
 def test_held_messages_of_the_next_epoch_are_released_when_it_begins(order: Order) -> None:
     """A decision lets the group go on; the failed message and what is behind it are of an epoch that is over then."""
-    line = order.timeline(epoch=1)
+    timeline = order.timeline(epoch=1)
     for message in history((1, 1), (1, 2), (2, 1), (2, 3), (3, 1)):
-        each = TimelineEntry(message["r"], bytes(32), message["v"], epoch=message["e"], tie=str(message["r"]))
-        if line.parked:
-            line.hold(each, now_us=0)
+        entry = TimelineEntry(message["r"], bytes(32), message["v"], epoch=message["e"], tie=str(message["r"]))
+        if timeline.parked:
+            timeline.hold(entry, now_us=0)
         else:
-            line.park(each, "an error", now_us=0)
-    line.parked = line.error = None
-    assert [lost.message for lost in line.begin_epoch(2)] == ["1/1", "1/2"]
-    first = line.ready()
+            timeline.park(entry, "an error", now_us=0)
+    timeline.parked = timeline.error = None
+    assert [lost.message for lost in timeline.begin_epoch(2)] == ["1/1", "1/2"]
+    first = timeline.ready()
     assert first is not None
     assert first.message == "2/1"
-    assert sorted(entry.message for entry in line.held.values()) == ["2/3", "3/1"]
+    assert sorted(entry.message for entry in timeline.held.values()) == ["2/3", "3/1"]
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ def test_held_messages_of_the_next_epoch_are_released_when_it_begins(order: Orde
     ids=["gapless", "monotone"],
 )
 def test_a_message_held_when_its_epoch_begins_is_recognized_as_a_copy(order: Order) -> None:
-    line = order.timeline(epoch=1, parked=Status.FAILED)
-    line.hold(TimelineEntry(3, bytes(32), "2/3", epoch=2), now_us=0)
-    line.parked = None
-    line.begin_epoch(2)
-    assert line.relation(TimelineEntry(3, bytes(32), "2/3", epoch=2)) is Relation.COPY
+    timeline = order.timeline(epoch=1, parked=Status.FAILED)
+    timeline.hold(TimelineEntry(3, bytes(32), "2/3", epoch=2), now_us=0)
+    timeline.parked = None
+    timeline.begin_epoch(2)
+    assert timeline.relation(TimelineEntry(3, bytes(32), "2/3", epoch=2)) is Relation.COPY
 
 
 def test_instant_us_returns_microseconds_since_1970() -> None:

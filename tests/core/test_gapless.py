@@ -37,18 +37,18 @@ def small_histories(size: int) -> Iterator[tuple[int, ...]]:
     for missing in (0, *range(1, size + 1)):
         numbers = [number for number in range(1, size + 1) if number != missing]
         yield from permutations(numbers) if numbers else ()
-        for twice in numbers:
-            yield from sorted(set(permutations([*numbers, twice])))
+        for repeated in numbers:
+            yield from sorted(set(permutations([*numbers, repeated])))
 
 
 def as_groups(histories: list[list[Message]]) -> list[Message]:
     """Each history as a group of its own, their messages dealt out in turn: so one step tries them all."""
     longest = max(len(history) for history in histories)
     return arrive(
-        {**history[at], "g": number}
-        for at in range(longest)
+        {**history[index], "g": number}
+        for index in range(longest)
         for number, history in enumerate(histories)
-        if at < len(history)
+        if index < len(history)
     )
 
 
@@ -57,16 +57,16 @@ def check_all(histories: list[list[Message]], order: Gapless = ORDER) -> None:
     result = pipeline(order).replay(as_groups(histories))
     check_books([result])
     held, outputs = defaultdict(list), defaultdict(list)
-    for each in result.held:
-        held[each.group].append(each.message["v"])
+    for entry in result.held:
+        held[entry.group].append(entry.message["v"])
     for output in result.outputs:
         outputs[output.group].append(output.output)
     totals: Counter[str] = Counter()
     for number, history in enumerate(histories):
-        told = expected(order, history)
-        found = result.states[str(number)], outputs[str(number)], held[str(number)]
-        assert found == (told.applied, told.applied, [each["v"] for each in told.held]), history
-        totals += told.counts
+        model = expected(order, history)
+        actual = result.states[str(number)], outputs[str(number)], held[str(number)]
+        assert actual == (model.applied, model.applied, [message["v"] for message in model.held]), history
+        totals += model.counts
     assert went(result.counts) == totals
 
 
@@ -77,21 +77,21 @@ def test_gapless_equals_the_reference_for_every_small_history(size: int) -> None
 
 def test_gapless_equals_the_reference_for_every_history_of_six() -> None:
     """As above; but past the reading of messages, which would take most of the time."""
-    line = pipeline()
+    pipe = pipeline()
     entries = {
         message["r"]: TimelineEntry(message["r"], digest(content(message)), message)
         for message in revisions(*range(1, 7))
     }
     for numbers in small_histories(6):
-        group = Group("a", ORDER.timeline(), Fold(line, list), Journal(), 0)
+        group = Group("a", ORDER.timeline(), Fold(pipe, list), Journal(), 0)
         for number in numbers:
             group.process(replace(entries[number]))
         group.journal.counts.received = len(numbers)
         group.finish()
-        told = expected(ORDER, [entries[number].message for number in numbers])
-        assert group.fold.state == told.applied, numbers
-        assert [group.timeline.held[key].message for key in sorted(group.timeline.held)] == told.held, numbers
-        assert went(group.journal.counts) == told.counts, numbers
+        model = expected(ORDER, [entries[number].message for number in numbers])
+        assert group.fold.state == model.applied, numbers
+        assert [group.timeline.held[key].message for key in sorted(group.timeline.held)] == model.held, numbers
+        assert went(group.journal.counts) == model.counts, numbers
         assert group.journal.counts.balanced, numbers
 
 
@@ -100,7 +100,7 @@ def test_gapless_equals_the_reference_for_every_small_history_with_a_conflict(si
     """As above, but the second copy of a revision has other content: the first to arrive wins."""
     check_all(
         [
-            [{"r": number, "v": f"v{number}, {numbers[:at].count(number)}"} for at, number in enumerate(numbers)]
+            [{"r": number, "v": f"v{number}, {numbers[:index].count(number)}"} for index, number in enumerate(numbers)]
             for numbers in small_histories(size)
         ]
     )
@@ -122,7 +122,7 @@ def test_gapless_start_may_be_any_number(start: int) -> None:
     order = Gapless("r", start=start)
     check_all([revisions(*(start - 1 + number for number in numbers)) for numbers in small_histories(4)], order)
     below = pipeline(order).replay(revisions(start - 1))
-    assert [(each.reason, each.detail) for each in below.rejected] == [
+    assert [(rejection.reason, rejection.detail) for rejection in below.rejected] == [
         ("invalid", f"r is {start - 1}, below the start {start}")
     ]
 
@@ -130,15 +130,15 @@ def test_gapless_start_may_be_any_number(start: int) -> None:
 def test_gapless_start_first_begins_at_the_first_message() -> None:
     check_all([revisions(*numbers) for numbers in small_histories(4)], Gapless("r", start="first"))
     first, second = steps(pipeline(Gapless("r", start="first")), [revisions(7, 9), revisions(6, 8, 7)])
-    assert ([each.message["r"] for each in first.held], first.states) == ([9], {"a": ["v7"]})
+    assert ([held.message["r"] for held in first.held], first.states) == ([9], {"a": ["v7"]})
     assert second.states == {"a": ["v7", "v8", "v9"]}
     assert (second.counts.stale, second.counts.duplicate) == (1, 1)
 
 
 def test_gapless_start_first_applies_to_each_epoch() -> None:
     order = Gapless("r", start="first", epoch="e")
-    came = [*revisions(5, 6, e=1), *revisions(40, 42, 41, 39, e=2)]
-    result = pipeline(order).replay(arrive(came))
+    arrivals = [*revisions(5, 6, e=1), *revisions(40, 42, 41, 39, e=2)]
+    result = pipeline(order).replay(arrive(arrivals))
     assert (result.states, result.counts.stale) == ({"a": ["v5", "v6", "v40", "v41", "v42"]}, 1)
 
 
@@ -163,7 +163,7 @@ def test_a_released_message_is_counted_once_in_the_step_of_its_release() -> None
 
 def test_a_held_message_has_its_status_and_content() -> None:
     result = pipeline().replay(revisions(5, 3))
-    assert [(each.group, each.status, each.message["r"]) for each in result.held] == [
+    assert [(held.group, held.status, held.message["r"]) for held in result.held] == [
         ("a", "waiting", 3),
         ("a", "waiting", 5),
     ]
@@ -184,14 +184,14 @@ def test_a_conflict_is_rejected_with_its_reason() -> None:
 def test_a_conflict_with_a_held_message_is_detected_on_arrival() -> None:
     result = pipeline().replay(arrive([{"r": 3, "v": "x"}, {"r": 3, "v": "y"}, {"r": 3, "v": "x"}]))
     assert (result.counts.held, result.counts.duplicate, result.counts.rejected) == (1, 1, {"conflict": 1})
-    assert [each.message["v"] for each in result.held] == ["x"]
+    assert [held.message["v"] for held in result.held] == ["x"]
 
 
 def test_without_arrival_the_digest_decides_a_conflict_within_a_step() -> None:
     """So that a replay decides the same, whatever the order in which the messages are listed."""
     rivals = [{"g": "a", "r": 1, "v": value} for value in "wxyz"]
-    found = [pipeline(arrival=None).replay(listed).states for listed in permutations(rivals)]
-    assert all(states == found[0] for states in found)
+    outcomes = [pipeline(arrival=None).replay(listed).states for listed in permutations(rivals)]
+    assert all(states == outcomes[0] for states in outcomes)
 
 
 @st.composite
@@ -201,8 +201,8 @@ def histories(draw: st.DrawFn, *, conflicts: bool) -> list[Message]:
     places = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 8)), max_size=25))
     contents = [draw(st.integers(0, 1)) if conflicts else 0 for _ in places]
     return arrive(
-        {"g": group, "r": revision, "v": BAD if (group, revision) in bad else f"{revision}{'ab'[at]}"}
-        for (group, revision), at in zip(places, contents, strict=True)
+        {"g": group, "r": revision, "v": BAD if (group, revision) in bad else f"{revision}{'ab'[index]}"}
+        for (group, revision), index in zip(places, contents, strict=True)
     )
 
 
@@ -215,25 +215,25 @@ def test_a_gapless_step_equals_the_reference(data: st.DataObject, history: list[
     result = pipeline().replay(data.draw(st.permutations(history)))  # the list's order does not count, arrival does
     check_books([result])
     for group in {message["g"] for message in history}:
-        told = expected(ORDER, [message for message in history if message["g"] == group])
-        assert result.states[str(group)] == told.applied
-        assert [each.message for each in result.held if each.group == str(group)] == told.held
+        model = expected(ORDER, [message for message in history if message["g"] == group])
+        assert result.states[str(group)] == model.applied
+        assert [held.message for held in result.held if held.group == str(group)] == model.held
 
 
 @given(st.data(), histories(conflicts=False), st.booleans())
 def test_without_conflicts_arrival_order_and_step_boundaries_do_not_change_the_result(
     data: st.DataObject, history: list[Message], arrival: bool
 ) -> None:
-    line = pipeline(arrival="o" if arrival else None, ignore=["o"])
-    told = story([line.replay(history)])
+    pipe = pipeline(arrival="o" if arrival else None, ignore=["o"])
+    whole = story([pipe.replay(history)])
     shuffled = data.draw(st.permutations(history))
     if arrival:
         shuffled = arrive(shuffled)
     parts = cut(shuffled, data.draw(cuts(len(history))))
-    found = story(steps(line, parts))
-    for one in (told, found):  # which of several copies is the one that is held, only its arrival tells
-        one["held"] = [(each.group, each.status, content(each.message)) for each in one["held"]]
-    assert found == told
+    parted = story(steps(pipe, parts))
+    for summary in (whole, parted):  # which of several copies is the one that is held, only its arrival tells
+        summary["held"] = [(held.group, held.status, content(held.message)) for held in summary["held"]]
+    assert parted == whole
 
 
 @given(st.data(), histories(conflicts=True))
@@ -247,16 +247,16 @@ def test_with_conflicts_step_boundaries_do_not_change_the_result(
 
 @given(histories(conflicts=True))
 def test_gapless_with_one_message_per_step_gives_the_same_result(history: list[Message]) -> None:
-    assert story(steps(pipeline(), [[], *([each] for each in history)])) == story([pipeline().replay(history)])
+    assert story(steps(pipeline(), [[], *([message] for message in history)])) == story([pipeline().replay(history)])
 
 
 @given(histories(conflicts=True))
 def test_groups_do_not_affect_each_other(history: list[Message]) -> None:
     together = pipeline().replay(history)
-    apart = {group: pipeline().replay([each for each in history if each["g"] == group]) for group in range(3)}
-    assert together.states == {name: state for each in apart.values() for name, state in each.states.items()}
-    assert together.outputs == [output for each in apart.values() for output in each.outputs]
-    assert together.held == [held for each in apart.values() for held in each.held]
+    apart = {group: pipeline().replay([message for message in history if message["g"] == group]) for group in range(3)}
+    assert together.states == {name: state for result in apart.values() for name, state in result.states.items()}
+    assert together.outputs == [output for result in apart.values() for output in result.outputs]
+    assert together.held == [held for result in apart.values() for held in result.held]
     total = summed(apart.values())
     assert went(together.counts) == went(total)
 
@@ -264,17 +264,17 @@ def test_groups_do_not_affect_each_other(history: list[Message]) -> None:
 def test_a_step_does_not_change_the_result_of_the_step_before() -> None:
     """The state is changed in place by the handler, but only in a copy: a step can be taken again."""
     before = pipeline().replay(revisions(1, 3))
-    told = story([before])
+    before_story = story([before])
     once = story([pipeline().replay(revisions(2), after=before)])
     assert story([pipeline().replay(revisions(2), after=before)]) == once
     assert once["states"] == {"a": ["v1", "v2", "v3"]}
-    assert story([before]) == told
+    assert story([before]) == before_story
     assert before.states == {"a": ["v1"]}
 
 
 def test_replay_outputs_are_sorted_by_group_and_revision() -> None:
-    line = pipeline(handler=lambda state, message: (state, [message["v"]] * 2))
-    result = line.replay(arrive([{"g": group, "r": revision, "v": revision} for revision in (2, 1) for group in "ba"]))
-    found = [(each.group, each.revision, each.index) for each in result.outputs]
-    assert found == [(group, revision, index) for group in "ab" for revision in (1, 2) for index in (0, 1)]
-    assert len({each.effect_id for each in result.outputs}) == 8
+    pipe = pipeline(handler=lambda state, message: (state, [message["v"]] * 2))
+    result = pipe.replay(arrive([{"g": group, "r": revision, "v": revision} for revision in (2, 1) for group in "ba"]))
+    places = [(output.group, output.revision, output.index) for output in result.outputs]
+    assert places == [(group, revision, index) for group in "ab" for revision in (1, 2) for index in (0, 1)]
+    assert len({output.effect_id for output in result.outputs}) == 8

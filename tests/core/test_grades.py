@@ -59,7 +59,7 @@ grades = pytest.mark.parametrize("order", GRADES.values(), ids=GRADES)
 def histories(draw: st.DrawFn, *, bad: bool = True) -> list[Message]:
     """One or two groups; copies and conflicts are as likely as new messages."""
     values = ["x", "y", BAD] if bad else ["x", "y"]
-    one = st.fixed_dictionaries(
+    message = st.fixed_dictionaries(
         {
             "g": st.sampled_from("ab"),
             "r": st.integers(1, 6),
@@ -69,14 +69,14 @@ def histories(draw: st.DrawFn, *, bad: bool = True) -> list[Message]:
             "v": st.sampled_from(values).filter(lambda value: value != BAD) | st.sampled_from(values),
         }
     )
-    messages = draw(st.lists(one, max_size=14))
-    again = draw(st.lists(st.integers(0, max(0, len(messages) - 1)), max_size=6)) if messages else []
-    return arrive(draw(st.permutations([*messages, *(messages[number] for number in again)])))
+    messages = draw(st.lists(message, max_size=14))
+    repeats = draw(st.lists(st.integers(0, max(0, len(messages) - 1)), max_size=6)) if messages else []
+    return arrive(draw(st.permutations([*messages, *(messages[number] for number in repeats)])))
 
 
-def check(result: Replay, group: str, told: Expected) -> None:
-    assert result.states.get(group, []) == told.applied
-    assert [each.message for each in result.held if each.group == group] == told.held
+def check(result: Replay, group: str, model: Expected) -> None:
+    assert result.states.get(group, []) == model.applied
+    assert [held.message for held in result.held if held.group == group] == model.held
 
 
 @grades
@@ -91,9 +91,9 @@ def test_a_step_equals_the_reference_for_every_order(order: Order, data: st.Data
     counts = went(result.counts)
     for group in "ab":
         part = [message for message in history if message["g"] == group]
-        told = epochs(order, part) if in_epochs else expected(order, part, final=final)
-        check(result, group, told)
-        counts.subtract(told.counts)
+        model = epochs(order, part) if in_epochs else expected(order, part, final=final)
+        check(result, group, model)
+        counts.subtract(model.counts)
     assert not any(counts.values())
 
 
@@ -110,10 +110,10 @@ def test_in_order_of_arrival_step_boundaries_do_not_change_the_result(order: Ord
 def test_groups_do_not_affect_each_other(order: Order, data: st.DataObject) -> None:
     history = data.draw(histories())
     together = pipeline(order).replay(history)
-    apart = [pipeline(order).replay([each for each in history if each["g"] == group]) for group in "ab"]
+    apart = [pipeline(order).replay([message for message in history if message["g"] == group]) for group in "ab"]
     assert together.states == {**apart[0].states, **apart[1].states}
-    assert together.outputs == [output for each in apart for output in each.outputs]
-    assert together.held == [held for each in apart for held in each.held]
+    assert together.outputs == [output for result in apart for output in result.outputs]
+    assert together.held == [held for result in apart for held in result.held]
     assert went(together.counts) == went(summed(apart))
 
 
@@ -121,16 +121,16 @@ def test_groups_do_not_affect_each_other(order: Order, data: st.DataObject) -> N
 @given(data=st.data())
 def test_with_parking_waits_step_boundaries_do_not_change_the_result(then: str, data: st.DataObject) -> None:
     """A group that a gap parked goes on by itself, so a check of the waits more or less makes no difference."""
-    line = pipeline(on_gap=Wait("3 seconds", then="park") if then == "park" else Wait(), order=Gapless("r", epoch="e"))
+    pipe = pipeline(on_gap=Wait("3 seconds", then="park") if then == "park" else Wait(), order=Gapless("r", epoch="e"))
     history = data.draw(histories())
     ends = sorted(data.draw(st.lists(st.integers(0, len(history)), min_size=1, max_size=3)))
     times = [at(number) for number in sorted(data.draw(st.lists(st.integers(0, 9), min_size=4, max_size=4)))]
     whole: list[Replay] = []
     parted: list[Replay] = []
     for now, part in zip(times, cut(history, ends), strict=False):
-        whole.append(line.replay(part, now=now, after=whole[-1] if whole else None))
+        whole.append(pipe.replay(part, now=now, after=whole[-1] if whole else None))
         for piece in cut(part, data.draw(st.lists(st.integers(0, len(part)), max_size=3))):
-            parted.append(line.replay(piece, now=now, after=parted[-1] if parted else None))
+            parted.append(pipe.replay(piece, now=now, after=parted[-1] if parted else None))
     check_books(whole)
     check_books(parted)
     assert story(parted) == story(whole)
@@ -139,8 +139,8 @@ def test_with_parking_waits_step_boundaries_do_not_change_the_result(then: str, 
 # -- Monotone ------------------------------------------------------------------------------------------------
 
 
-def numbers(*given: int) -> list[Message]:
-    return arrive([{"r": number, "v": f"v{number}"} for number in given])
+def numbers(*values: int) -> list[Message]:
+    return arrive([{"r": number, "v": f"v{number}"} for number in values])
 
 
 def test_monotone_applies_newer_revisions_and_counts_stale_and_duplicate_ones() -> None:
@@ -164,7 +164,7 @@ def test_monotone_distinguishes_a_conflict_from_a_duplicate() -> None:
 def test_monotone_holds_messages_behind_a_failed_one_in_order() -> None:
     history = arrive([{"r": 1, "v": BAD}, *({"r": number, "v": f"v{number}"} for number in (4, 9, 7, 4, 1))])
     result = pipeline(Monotone("r")).replay(history)
-    assert [(each.status, each.message["r"]) for each in result.held] == [("failed", 1), ("failed", 4), ("failed", 9)]
+    assert [(held.status, held.message["r"]) for held in result.held] == [("failed", 1), ("failed", 4), ("failed", 9)]
     # 7 came after 9: it is old, as it would be in a group that runs; the other 1 is another message.
     assert (result.counts.stale, result.counts.duplicate, result.counts.rejected) == (1, 1, {"conflict": 1})
 
@@ -172,23 +172,23 @@ def test_monotone_holds_messages_behind_a_failed_one_in_order() -> None:
 # -- Timestamp -----------------------------------------------------------------------------------------------
 
 
-def timed(*given: tuple[float, str]) -> list[Message]:
-    return arrive([{"t": at(seconds), "i": name, "v": name} for seconds, name in given])
+def timed(*places: tuple[float, str]) -> list[Message]:
+    return arrive([{"t": at(seconds), "i": name, "v": name} for seconds, name in places])
 
 
 def test_timestamp_applies_a_message_once_the_watermark_reaches_its_time() -> None:
-    line = pipeline(late(10))
-    one, two, three = steps(line, cut(timed((0, "a"), (9.999999, "b"), (10, "c")), [1, 2]))
+    pipe = pipeline(late(10))
+    one, two, three = steps(pipe, cut(timed((0, "a"), (9.999999, "b"), (10, "c")), [1, 2]))
     assert one.states == two.states == {"a": []}
     assert three.states == {"a": ["a"]}
-    assert [each.message["i"] for each in three.held] == ["b", "c"]
-    assert {each.status for each in three.held} == {"waiting"}
+    assert [held.message["i"] for held in three.held] == ["b", "c"]
+    assert {held.status for held in three.held} == {"waiting"}
 
 
 def test_timestamp_accepts_a_message_exactly_at_the_lateness_limit() -> None:
     result = pipeline(late(10)).replay(timed((10, "a"), (0, "b"), (-0.000001, "c")))
     assert result.states == {"a": ["b"]}
-    assert [(each.reason, each.message["i"]) for each in result.rejected] == [("late", "c")]
+    assert [(rejection.reason, rejection.message["i"]) for rejection in result.rejected] == [("late", "c")]
 
 
 def test_timestamp_orders_held_messages_by_time_then_arrival() -> None:
@@ -211,24 +211,24 @@ def test_timestamp_watermarks_are_per_group() -> None:
     rest = [{"g": group, "t": at(1), "i": "x", "v": "x"} for group in "ab"]
     result = pipeline(late(10)).replay(arrive([wrong, *rest]), final=True)
     assert result.states == {"a": ["wrong"], "b": ["x"]}
-    assert [each.group for each in result.rejected] == ["a"]
+    assert [rejection.group for rejection in result.rejected] == ["a"]
 
 
 def test_final_releases_held_messages_in_order() -> None:
-    line = pipeline(late(10))
-    before = line.replay(timed((3, "c"), (2, "b"), (1, "a")))
+    pipe = pipeline(late(10))
+    before = pipe.replay(timed((3, "c"), (2, "b"), (1, "a")))
     assert before.states == {"a": []}
-    after = line.replay([], after=before, final=True)
+    after = pipe.replay([], after=before, final=True)
     assert (after.states, after.held) == ({"a": ["a", "b", "c"]}, [])
     assert (after.counts.received, after.counts.released, after.counts.applied) == (0, 3, 3)
-    assert line.replay(timed((3, "c"), (2, "b"), (1, "a")), final=True).states == after.states
+    assert pipe.replay(timed((3, "c"), (2, "b"), (1, "a")), final=True).states == after.states
 
 
 def test_final_does_not_release_messages_behind_a_failed_one() -> None:
     history = arrive([{"t": at(number), "i": str(number), "v": BAD if number == 1 else number} for number in range(3)])
     result = pipeline(late(10)).replay(history, final=True)
     assert result.states == {"a": [0]}
-    assert [each.message["i"] for each in result.held] == ["1", "2"]
+    assert [held.message["i"] for held in result.held] == ["1", "2"]
 
 
 @pytest.mark.parametrize("order", [Gapless("r"), Monotone("r"), Arrival()])
@@ -251,35 +251,35 @@ def test_a_time_without_a_zone_is_utc() -> None:
 
 
 def test_final_applies_only_to_its_step() -> None:
-    line = pipeline(late(10))
-    before = line.replay(timed((0, "a")), final=True)
-    after = line.replay(timed((20, "y"), (15, "x")), after=before)
+    pipe = pipeline(late(10))
+    before = pipe.replay(timed((0, "a")), final=True)
+    after = pipe.replay(timed((20, "y"), (15, "x")), after=before)
     assert after.states == {"a": ["a"]}
     assert len(after.held) == 2
 
 
 def test_a_message_earlier_than_a_released_one_is_late() -> None:
-    line = pipeline(late(10))
-    before = line.replay(timed((20, "b")), final=True)
-    after = line.replay(timed((15, "a")), after=before, final=True)
+    pipe = pipeline(late(10))
+    before = pipe.replay(timed((20, "b")), final=True)
+    after = pipe.replay(timed((15, "a")), after=before, final=True)
     assert (after.states, after.counts.rejected) == ({"a": ["b"]}, {"late": 1})
 
 
 def test_final_advances_the_watermark_to_the_greatest_time() -> None:
-    line = pipeline(late(10))
-    first = line.replay(timed((0, "a")), final=True)
-    second = line.replay(timed((1, "b")), after=first, final=True)
-    third = line.replay(timed((5, "c"), (1, "d"), (0.9, "e")), after=second, final=True)
+    pipe = pipeline(late(10))
+    first = pipe.replay(timed((0, "a")), final=True)
+    second = pipe.replay(timed((1, "b")), after=first, final=True)
+    third = pipe.replay(timed((5, "c"), (1, "d"), (0.9, "e")), after=second, final=True)
     assert third.states == {"a": ["a", "b", "d", "c"]}
-    assert [(each.reason, each.message["i"]) for each in third.rejected] == [("late", "e")]
+    assert [(rejection.reason, rejection.message["i"]) for rejection in third.rejected] == [("late", "e")]
 
 
 def test_final_without_held_messages_changes_nothing() -> None:
-    line = pipeline(late(10))
-    before = line.replay(timed((0, "a"), (20, "b"), (10, "c")), final=True)
-    again = line.replay([], after=line.replay([], after=before, final=True), final=True)
-    assert story([again])["states"] == {"a": ["a", "c", "b"]}
-    assert line.replay(timed((20, "d")), after=again, final=True).states == {"a": ["a", "c", "b", "d"]}
+    pipe = pipeline(late(10))
+    before = pipe.replay(timed((0, "a"), (20, "b"), (10, "c")), final=True)
+    repeated = pipe.replay([], after=pipe.replay([], after=before, final=True), final=True)
+    assert story([repeated])["states"] == {"a": ["a", "c", "b"]}
+    assert pipe.replay(timed((20, "d")), after=repeated, final=True).states == {"a": ["a", "c", "b", "d"]}
 
 
 # -- Arrival -------------------------------------------------------------------------------------------------
@@ -287,8 +287,8 @@ def test_final_without_held_messages_changes_nothing() -> None:
 
 def test_arrival_applies_messages_in_order_of_arrival_and_remembers_every_id() -> None:
     history = [{"g": "a", "i": name, "v": f"{name}{o}", "o": o} for o, name in enumerate(["z", "b", "a"])]
-    line = pipeline(Arrival())
-    result = line.replay([*history[::-1], {**history[0], "o": 7}, {**history[1], "v": "other", "o": 8}])
+    pipe = pipeline(Arrival())
+    result = pipe.replay([*history[::-1], {**history[0], "o": 7}, {**history[1], "v": "other", "o": 8}])
     assert result.states == {"a": ["z0", "b1", "a2"]}
     assert (result.counts.duplicate, result.counts.rejected) == (1, {"conflict": 1})
 
@@ -300,20 +300,20 @@ def test_arrival_effect_ids_use_the_message_id() -> None:
 
 
 def test_arrival_holds_messages_behind_a_failed_one_in_order_of_arrival() -> None:
-    line = pipeline(Arrival())
+    pipe = pipeline(Arrival())
     values: list[Any] = ["x", BAD, "c", "a", "b"]
     history = arrive([{"i": str(9 - number), "v": value} for number, value in enumerate(values)])
     for parts in product([[], [1]], [[], [2]], [[], [4]]):
-        result = steps(line, cut(history, [end for part in parts for end in part]))[-1]
+        result = steps(pipe, cut(history, [end for part in parts for end in part]))[-1]
         assert result.states == {"a": ["x"]}
-        assert [each.message["v"] for each in result.held] == [BAD, "c", "a", "b"]
+        assert [held.message["v"] for held in result.held] == [BAD, "c", "a", "b"]
 
 
 def test_arrival_without_an_arrival_field_sorts_each_step_by_id() -> None:
-    line = pipeline(Arrival(), arrival=None, handler=keep)
+    pipe = pipeline(Arrival(), arrival=None, handler=keep)
     history = [{"g": "a", "i": name, "v": name} for name in "cab"]
-    assert line.replay(history).states == {"a": ["a", "b", "c"]}
-    assert steps(line, cut(history, [1, 2]))[-1].states == {"a": ["c", "a", "b"]}
+    assert pipe.replay(history).states == {"a": ["a", "b", "c"]}
+    assert steps(pipe, cut(history, [1, 2]))[-1].states == {"a": ["c", "a", "b"]}
 
 
 def test_messages_without_the_arrival_field_are_applied_as_listed() -> None:

@@ -60,7 +60,7 @@ def test_a_failing_handler_parks_only_its_group(order: Order) -> None:
     result = pipeline(order).replay(arrive(messages))
     check_books([result])
     assert result.states == {group: [f"{group}{number}" for number in range(1, 5)] for group in "ac"} | {"b": ["b1"]}
-    assert [(each.group, each.status, each.message["r"]) for each in result.held] == [
+    assert [(held.group, held.status, held.message["r"]) for held in result.held] == [
         ("b", "failed", number) for number in (2, 3, 4)
     ]
     assert list(result.errors) == ["b"]
@@ -70,30 +70,30 @@ def test_messages_behind_a_failed_one_are_held_in_revision_order() -> None:
     messages = arrive([*history("x", BAD), *revisions(5, 3, 7, 4)])
     for ends in ([], [2], [3, 4], [1, 2, 3, 4, 5]):
         last = steps(pipeline(), cut(messages, ends))[-1]
-        assert [each.message["r"] for each in last.held] == [2, 3, 4, 5, 7]
-        assert {each.status for each in last.held} == {"failed"}
+        assert [held.message["r"] for held in last.held] == [2, 3, 4, 5, 7]
+        assert {held.status for held in last.held} == {"failed"}
         assert last.states == {"a": ["x"]}
 
 
 def test_a_held_message_that_fails_on_release_parks_the_group() -> None:
     messages = [*history("x", "y", BAD, "z")]
     for order in ([3, 2, 1, 0], [2, 3, 0, 1], [3, 0, 1, 2]):
-        result = pipeline().replay(arrive([messages[at] for at in order]))
+        result = pipeline().replay(arrive([messages[index] for index in order]))
         assert result.states == {"a": ["x", "y"]}
-        assert [each.message["r"] for each in result.held] == [3, 4]
+        assert [held.message["r"] for held in result.held] == [3, 4]
         assert (result.counts.applied, result.counts.held) == (2, 2)
 
 
 @pytest.mark.parametrize("ends", [[], [4], [2, 3]])
 def test_a_failed_group_detects_duplicates_and_conflicts(ends: list[int]) -> None:
     messages = history("x", BAD, "z")
-    other = [{**each, "v": "other"} for each in messages]
+    other = [{**message, "v": "other"} for message in messages]
     last = steps(pipeline(), cut(arrive([*messages, *messages, *other]), ends))
-    assert sum(each.counts.duplicate for each in last) == 3
-    assert [(each.reason, each.message["r"]) for each in last[-1].rejected] == [
+    assert sum(result.counts.duplicate for result in last) == 3
+    assert [(rejection.reason, rejection.message["r"]) for rejection in last[-1].rejected] == [
         ("conflict", number) for number in (1, 2, 3)
     ]
-    assert [each.message["v"] for each in last[-1].held] == [BAD, "z"]
+    assert [held.message["v"] for held in last[-1].held] == [BAD, "z"]
 
 
 def test_the_stored_error_contains_the_traceback_and_its_causes() -> None:
@@ -147,7 +147,7 @@ def test_a_retryable_error_is_retried_as_often_as_the_policy_allows(times: int, 
     check_books([result])
     assert flaky.calls == min(times, failures) + 1
     assert result.states == {"a": ["x", "flaky", "y"] if applied else ["x"]}
-    assert [each.output for each in result.outputs] == result.states["a"]
+    assert [output.output for output in result.outputs] == result.states["a"]
     assert (result.errors == {}) == applied
 
 
@@ -170,8 +170,8 @@ def test_a_subclass_of_retryable_is_retried() -> None:
 
 def test_retry_pauses_double_up_to_one_minute() -> None:
     pauses: list[float] = []
-    line = pipeline(handler=Flaky(*[Retryable()] * 4), retry=Retry(9, backoff="20 seconds"))
-    fold = Fold(line, list, pauses.append)
+    pipe = pipeline(handler=Flaky(*[Retryable()] * 4), retry=Retry(9, backoff="20 seconds"))
+    fold = Fold(pipe, list, pauses.append)
     assert fold.run(history("x", "flaky")) == ([(0, ["x"]), (1, ["flaky"])], 2)
     assert pauses == [20, 40, 60, 60]
     assert Retry(4, backoff="100 milliseconds").pauses_s() == [0.1, 0.2, 0.4, 0.8]
@@ -182,7 +182,7 @@ def test_a_failed_group_is_not_retried_without_a_decision() -> None:
     flaky = Flaky(ValueError("once"))
     results = steps(pipeline(handler=flaky), [history("flaky"), [], revisions(2), history("flaky")])
     assert flaky.calls == 1
-    assert [each.message["r"] for each in results[-1].held] == [1, 2]
+    assert [held.message["r"] for held in results[-1].held] == [1, 2]
 
 
 # -- the fold, many messages at a time -----------------------------------------------------------------------
@@ -190,12 +190,12 @@ def test_a_failed_group_is_not_retried_without_a_decision() -> None:
 
 def flaky_at(*positions: int) -> Callable[[list[int], int], tuple[list[int], list[int]]]:
     """A handler that changes the state in place, and at these messages fails the first time, as if it were busy."""
-    left = set(positions)
+    pending = set(positions)
 
     def handler(state: list[int], message: int) -> tuple[list[int], list[int]]:
         state.append(message)
-        if message in left:
-            left.discard(message)
+        if message in pending:
+            pending.discard(message)
             raise Retryable
         return state, [message * 10]
 
@@ -234,8 +234,8 @@ def test_a_retried_message_restores_the_state_at_every_snapshot_interval(
 ) -> None:
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY", every)
     busy = flaky_at(2, 3, 7)
-    line = pipeline(handler=lambda state, message: busy(state, message["v"]), retry=Retry(1))
-    assert line.replay(history(*range(9))).states == {"a": list(range(9))}
+    pipe = pipeline(handler=lambda state, message: busy(state, message["v"]), retry=Retry(1))
+    assert pipe.replay(history(*range(9))).states == {"a": list(range(9))}
 
 
 def test_a_retryable_error_while_restoring_the_state_is_retried() -> None:
@@ -254,7 +254,7 @@ def test_a_retryable_error_while_restoring_the_state_is_retried() -> None:
 
 
 def ready(state: Any, message: Message) -> Any:
-    return state, (each for each in [message])
+    return state, (item for item in [message])
 
 
 NONSENSE: dict[str, Callable[..., Any]] = {
@@ -282,9 +282,9 @@ def test_a_handler_that_does_not_return_state_and_outputs_stops_the_run(
     handler: Callable[..., Any], order: Order
 ) -> None:
     """That is a mistake in the code, not in a message: no group is parked for it, nothing is committed."""
-    line = pipeline(order, handler=handler, state=dict)
+    pipe = pipeline(order, handler=handler, state=dict)
     with pytest.raises(HandlerError, match=r"the handler of pipeline 'p' .*\(state, \[output, …\]\)"):
-        line.replay([{**message, "i": "x"} for message in history("x")])
+        pipe.replay([{**message, "i": "x"} for message in history("x")])
 
 
 @dataclass
@@ -399,7 +399,7 @@ def test_a_wrapped_handler_is_checked_by_its_own_signature() -> None:
     def handler(log: list[Any], state: Any, message: Message) -> Any:
         return state, [message["v"]]
 
-    assert [each.output for each in pipeline(handler=handler).replay(history("x")).outputs] == ["x"]
+    assert [output.output for output in pipeline(handler=handler).replay(history("x")).outputs] == ["x"]
 
 
 @dataclass
@@ -428,8 +428,8 @@ def test_an_invalid_first_state_is_refused_when_the_pipeline_is_defined(state: A
 
 def test_outputs_may_be_a_list_or_a_tuple() -> None:
     for outputs in ([], (), [1, 2], (1, 2)):
-        result = pipeline(handler=lambda state, message, given=outputs: (state, given)).replay(history("x"))
-        assert [each.output for each in result.outputs] == list(outputs)
+        result = pipeline(handler=lambda state, message, emitted=outputs: (state, emitted)).replay(history("x"))
+        assert [output.output for output in result.outputs] == list(outputs)
 
 
 @pytest.mark.parametrize("returned", [None, [], "text", 5, {"a": 1}.items()], ids=repr)
@@ -439,8 +439,8 @@ def test_a_state_of_another_type_stops_the_run(returned: Any) -> None:
 
 
 def test_a_state_factory_without_a_type_allows_any_state_type() -> None:
-    line = pipeline(state=lambda: None, handler=lambda state, message: (message["v"], []))
-    assert line.replay(history(1, "x")).states == {"a": "x"}
+    pipe = pipeline(state=lambda: None, handler=lambda state, message: (message["v"], []))
+    assert pipe.replay(history(1, "x")).states == {"a": "x"}
 
 
 def test_a_state_of_a_subclass_is_refused() -> None:
@@ -451,8 +451,8 @@ def test_a_state_of_a_subclass_is_refused() -> None:
     class Gold(Account):
         pass
 
-    line = pipeline(state=Account, handler=lambda state, message: (Gold(state.balance + message["v"]), []))
-    result = line.replay(history(1, 2))
+    pipe = pipeline(state=Account, handler=lambda state, message: (Gold(state.balance + message["v"]), []))
+    result = pipe.replay(history(1, 2))
     assert result.states == {"a": Account(0)}
     assert "ValueRefused: state is " in result.errors["a"]
     assert "of type Gold: expected Account" in result.errors["a"]
@@ -472,7 +472,7 @@ def test_a_type_or_value_error_inside_the_handler_parks_only_its_group() -> None
     for handler in (wrong, Handlers().method, functools.partial(Handlers.method, Handlers())):
         result = pipeline(handler=handler).replay(history("x"))
         assert list(result.errors) == ["a"]
-        assert [each.status for each in result.held] == ["failed"]
+        assert [held.status for held in result.held] == ["failed"]
 
 
 @pytest.mark.parametrize("raised", [*RAISED, "an exit"])
@@ -482,11 +482,11 @@ def test_any_exception_of_a_handler_parks_only_its_group(raised: str) -> None:
             raise SystemExit(3) if raised == "an exit" else RAISED[raised]()
         return keep(state, message)
 
-    messages = [each for group in "ab" for each in history("x", BAD if group == "b" else "y", "z", group=group)]
+    messages = [message for group in "ab" for message in history("x", BAD if group == "b" else "y", "z", group=group)]
     result = pipeline(handler=handler).replay(arrive(messages))
     check_books([result])
     assert result.states == {"a": ["x", "y", "z"], "b": ["x"]}
-    assert [(each.group, each.status, each.message["v"]) for each in result.held] == [
+    assert [(held.group, held.status, held.message["v"]) for held in result.held] == [
         ("b", "failed", BAD),
         ("b", "failed", "z"),
     ]
@@ -499,20 +499,20 @@ def sometimes_wrong(state: list[Any], message: Message) -> Any:
 
 
 def test_a_wrong_result_after_a_correct_one_parks_only_its_group() -> None:
-    line = pipeline(handler=sometimes_wrong)
-    result = line.replay(arrive([*history(BAD, "y", group="b"), *history("x", group="a")]))
+    pipe = pipeline(handler=sometimes_wrong)
+    result = pipe.replay(arrive([*history(BAD, "y", group="b"), *history("x", group="a")]))
     assert result.states == {"a": ["x"], "b": []}
     assert result.errors["b"].strip().endswith("(state, [output, …]): expected (state, outputs), got None")
     assert "Traceback" not in result.errors["b"], "no line of the user's is in it"
-    assert [each.status for each in result.held] == ["failed", "failed"]
+    assert [held.status for held in result.held] == ["failed", "failed"]
 
 
 def test_a_handler_correct_in_an_earlier_step_is_not_stopped_by_a_wrong_result() -> None:
-    line = pipeline(handler=sometimes_wrong)
-    before = line.replay(history("x"))
-    result = line.replay(history(BAD, group="b"), after=before)
-    assert [each.group for each in result.held] == ["b"]
-    another = dataclasses.replace(line, handler=lambda state, message: None)
+    pipe = pipeline(handler=sometimes_wrong)
+    before = pipe.replay(history("x"))
+    result = pipe.replay(history(BAD, group="b"), after=before)
+    assert [held.group for held in result.held] == ["b"]
+    another = dataclasses.replace(pipe, handler=lambda state, message: None)
     with pytest.raises(HandlerError, match="got None"):
         another.replay(history("x", group="c"), after=before)
 
@@ -548,7 +548,7 @@ def test_an_output_keeps_its_value_when_the_state_changes_later() -> None:
 
     for ends in ([], [1, 2]):
         last = steps(pipeline(state=dict, handler=handler), cut(history(1, 2, 3), ends))[-1]
-        assert [each.output["n"] for each in last.outputs] == [1, 2, 3]
+        assert [output.output["n"] for output in last.outputs] == [1, 2, 3]
 
 
 def test_a_handler_that_changes_its_message_is_reported_on_restoring_the_state() -> None:
@@ -569,8 +569,8 @@ def test_changing_the_state_in_place_equals_returning_a_new_one() -> None:
 
 
 def test_counts_add_sums_each_field() -> None:
-    names = [each.name for each in dataclasses.fields(Counts) if each.name != "rejected"]
-    sums = Counts(**{name: 10**at for at, name in enumerate(names)}, rejected={"late": 1, "invalid": 2})
-    sums.add(Counts(**{name: 3 * 10**at for at, name in enumerate(names)}, rejected={"late": 5, "conflict": 7}))
-    assert [getattr(sums, name) for name in names] == [4 * 10**at for at in range(len(names))]
+    names = [field.name for field in dataclasses.fields(Counts) if field.name != "rejected"]
+    sums = Counts(**{name: 10**index for index, name in enumerate(names)}, rejected={"late": 1, "invalid": 2})
+    sums.add(Counts(**{name: 3 * 10**index for index, name in enumerate(names)}, rejected={"late": 5, "conflict": 7}))
+    assert [getattr(sums, name) for name in names] == [4 * 10**index for index in range(len(names))]
     assert sums.rejected == {"late": 6, "invalid": 2, "conflict": 7}

@@ -25,10 +25,10 @@ class Watched(list[Any]):
     copied = 0
 
     def __getitem__(self, key: Any) -> Any:
-        found = super().__getitem__(key)
+        value = super().__getitem__(key)
         if isinstance(key, slice):
-            self.copied += len(found)
-        return found
+            self.copied += len(value)
+        return value
 
 
 class Counted(dict[Any, Any]):
@@ -49,51 +49,51 @@ class Counted(dict[Any, Any]):
         return super().items()
 
 
-def entry(turn: int, epoch: int = 0) -> TimelineEntry:
-    return TimelineEntry(turn, turn.to_bytes(32, "big", signed=True), None, epoch)
+def entry(position: int, epoch: int = 0) -> TimelineEntry:
+    return TimelineEntry(position, position.to_bytes(32, "big", signed=True), None, epoch)
 
 
 def test_gapless_memory_grows_in_place_without_copies() -> None:
-    line = Gapless("r").timeline(epoch=0)
-    assert isinstance(line, GaplessTimeline)
-    line.record_applied(entry(1))
-    buffer = line.memory
-    for turn in range(2, MANY):
-        line.record_applied(entry(turn))
-        assert line.memory is buffer, "what was remembered before was copied"
-    line.skip(MANY, MANY)
-    assert line.memory is buffer, "what was remembered before was copied"
-    line.trim()
-    assert len(line.memory) == 8 * limits.REMEMBERED_REVISIONS
+    timeline = Gapless("r").timeline(epoch=0)
+    assert isinstance(timeline, GaplessTimeline)
+    timeline.record_applied(entry(1))
+    buffer = timeline.memory
+    for revision in range(2, MANY):
+        timeline.record_applied(entry(revision))
+        assert timeline.memory is buffer, "what was remembered before was copied"
+    timeline.skip(MANY, MANY)
+    assert timeline.memory is buffer, "what was remembered before was copied"
+    timeline.trim()
+    assert len(timeline.memory) == 8 * limits.REMEMBERED_REVISIONS
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20), st.integers(-2, 200))
 def test_is_skipped_equals_a_search_through_all_gaps(steps: list[tuple[int, int]], asked: int) -> None:
-    line = Gapless("r", start=0).timeline(epoch=0)
-    assert isinstance(line, GaplessTimeline)
+    timeline = Gapless("r", start=0).timeline(epoch=0)
+    assert isinstance(timeline, GaplessTimeline)
     for applied, missing in steps:
         for _ in range(applied):
-            line.record_applied(entry(line.next()))
+            timeline.record_applied(entry(timeline.next()))
         if missing:
-            line.skip(line.next(), line.next() + missing - 1)
-    assert line.is_skipped(asked) == any(first <= asked <= last for first, last in line.skipped)
+            timeline.skip(timeline.next(), timeline.next() + missing - 1)
+    assert timeline.is_skipped(asked) == any(first <= asked <= last for first, last in timeline.skipped)
 
 
 @pytest.mark.parametrize("order", [Gapless("r", epoch="e"), Monotone("r", epoch="e")], ids=str)
 def test_a_failed_group_advances_through_epochs_without_scanning_all_held_messages(order: Order) -> None:
-    line = order.timeline(epoch=0)
-    line.held = held = Counted()
-    line.parked = Status.FAILED
+    timeline = order.timeline(epoch=0)
+    timeline.held = held = Counted()
+    timeline.parked = Status.FAILED
     for epoch in range(1, MANY):
-        line.hold(entry(1, epoch), 0)
-    line.parked, held.walks = None, 0
-    for epoch in line.later_epochs():
-        assert line.begin_epoch(epoch) == []
-        released = line.ready()
+        timeline.hold(entry(1, epoch), 0)
+    timeline.parked, held.walks = None, 0
+    for epoch in timeline.later_epochs():
+        assert timeline.begin_epoch(epoch) == []
+        released = timeline.ready()
         assert released is not None
         assert released.epoch == epoch
-        line.record_applied(released)
-    assert (len(held), line.epoch) == (0, MANY - 1)
+        timeline.record_applied(released)
+    assert (len(held), timeline.epoch) == (0, MANY - 1)
     assert held.walks <= 2, f"all {MANY} held messages were looked through {held.walks} times"
 
 
@@ -101,30 +101,30 @@ def test_a_failed_group_advances_through_epochs_without_scanning_all_held_messag
 def test_a_new_epoch_removes_the_held_messages_of_older_epochs(
     places: list[tuple[int, int]], grade: type[Gapless] | type[Monotone]
 ) -> None:
-    line = grade("r", epoch="e").timeline(epoch=0, parked=Status.FAILED)
-    for epoch, turn in dict.fromkeys(places):
-        line.hold(entry(turn, epoch), 0)
-    lost = line.begin_epoch(3)
-    assert [(each.epoch, each.turn) for each in lost] == sorted({place for place in places if place[0] < 3})
-    assert {(each.epoch, each.turn) for each in line.held.values()} == {place for place in places if place[0] >= 3}
-    if isinstance(line, MonotoneTimeline):
-        assert line.reached == max((turn for epoch, turn in places if epoch == 3), default=None)
+    timeline = grade("r", epoch="e").timeline(epoch=0, parked=Status.FAILED)
+    for epoch, revision in dict.fromkeys(places):
+        timeline.hold(entry(revision, epoch), 0)
+    lost = timeline.begin_epoch(3)
+    assert [(dropped.epoch, dropped.turn) for dropped in lost] == sorted({place for place in places if place[0] < 3})
+    assert {(held.epoch, held.turn) for held in timeline.held.values()} == {place for place in places if place[0] >= 3}
+    if isinstance(timeline, MonotoneTimeline):
+        assert timeline.reached == max((revision for epoch, revision in places if epoch == 3), default=None)
 
 
 def test_equal_timestamps_are_forgotten_one_by_one_from_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REMEMBERED_IDS", 3)
-    line = Timestamp("t").timeline()
-    assert isinstance(line, TimestampTimeline)
+    timeline = Timestamp("t").timeline()
+    assert isinstance(timeline, TimestampTimeline)
     for number in range(10):
-        each = TimelineEntry(0, bytes(32), None, id=str(number))
-        line.record_seen(each)
-        line.record_applied(each)
+        message = TimelineEntry(0, bytes(32), None, id=str(number))
+        timeline.record_seen(message)
+        timeline.record_applied(message)
     later = TimelineEntry(1, bytes(32), None, id="later")
-    line.record_seen(later)
-    line.record_applied(later)
-    known = [line.recall(TimelineEntry(0, bytes(32), None, id=str(number))) is not None for number in range(10)]
+    timeline.record_seen(later)
+    timeline.record_applied(later)
+    known = [timeline.recall(TimelineEntry(0, bytes(32), None, id=str(number))) is not None for number in range(10)]
     assert known == [False] * 8 + [True] * 2
-    assert line.recall(later) is not None
+    assert timeline.recall(later) is not None
 
 
 def test_retries_copy_no_more_messages_than_the_snapshot_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,5 +143,5 @@ def test_retries_copy_no_more_messages_than_the_snapshot_interval(monkeypatch: p
     messages = Watched(range(MANY))
     emitted, count = fold.run(messages)
     assert (count, fold.state) == (MANY, [MANY - 4, MANY - 3, MANY - 2, MANY - 1])
-    assert [(at, list(each)) for at, each in emitted] == [(at, [at]) for at in range(MANY)]
+    assert [(index, list(outputs)) for index, outputs in emitted] == [(index, [index]) for index in range(MANY)]
     assert messages.copied <= MANY * 6, f"{messages.copied} messages were copied for {MANY}"

@@ -27,10 +27,10 @@ def row(at: int, name: str | None = None) -> Row:
     return {"account": "a", "at": at, "id": name or f"t{at}"}
 
 
-def run(line: Pipeline, *steps: tuple[float, list[Row]]) -> Replay:
+def run(pipe: Pipeline, *steps: tuple[float, list[Row]]) -> Replay:
     result: Replay | None = None
     for seconds, messages in steps:
-        result = line.replay(messages, now=NOON + dt.timedelta(seconds=seconds), after=result)
+        result = pipe.replay(messages, now=NOON + dt.timedelta(seconds=seconds), after=result)
         assert result.counts.balanced
     assert result is not None
     return result
@@ -41,9 +41,9 @@ def seen(result: Replay) -> tuple[list[str], int]:
 
 
 def test_idle_releases_held_messages_after_the_lateness_since_the_last_arrival() -> None:
-    came = (0, [row(103), row(100)]), (3, [row(101)])
-    assert seen(run(define(), *came, (7.999, []))) == ([], 3)
-    released = run(define(), *came, (8, []))
+    arrivals = (0, [row(103), row(100)]), (3, [row(101)])
+    assert seen(run(define(), *arrivals, (7.999, []))) == ([], 3)
+    released = run(define(), *arrivals, (8, []))
     assert seen(released) == (["t100", "t101", "t103"], 0)
     assert released.counts.released == released.counts.applied == 3
 
@@ -55,7 +55,7 @@ def test_without_idle_the_newest_messages_stay_held() -> None:
 def test_after_an_idle_release_earlier_messages_are_late_and_others_applied() -> None:
     result = run(define(), (0, [row(103)]), (5, []), (6, [row(102), row(103, "again"), row(104)]), (11, []))
     assert seen(result) == (["t103", "again", "t104"], 0)
-    assert [(each.reason, each.message["id"]) for each in result.rejected] == [("late", "t102")]
+    assert [(rejection.reason, rejection.message["id"]) for rejection in result.rejected] == [("late", "t102")]
 
 
 def test_a_message_in_the_step_in_which_idle_ends_is_in_time() -> None:
@@ -63,9 +63,9 @@ def test_a_message_in_the_step_in_which_idle_ends_is_in_time() -> None:
 
 
 def test_idle_may_be_longer_than_the_lateness() -> None:
-    line = define("10 minutes")
-    assert seen(run(line, (0, [row(103)]), (599, [])))[1] == 1
-    assert seen(run(line, (0, [row(103)]), (600, [])))[1] == 0
+    pipe = define("10 minutes")
+    assert seen(run(pipe, (0, [row(103)]), (599, [])))[1] == 1
+    assert seen(run(pipe, (0, [row(103)]), (600, [])))[1] == 0
 
 
 @pytest.mark.parametrize("idle", ["4 seconds", "soon", 5, dt.timedelta(-1)])
@@ -80,9 +80,9 @@ def test_idle_releases_no_message_of_a_parked_group() -> None:
     def fail(state: Row, message: Row) -> tuple[Row, list[Any]]:
         raise ValueError
 
-    line = Pipeline(name="idle", group="account", order=define().order, id="id", handler=fail)
-    result = run(line, (0, [row(103), row(104)]), (5, []), (50, []))
-    assert ({each.status for each in result.held}, len(result.held)) == ({"failed"}, 2)
+    pipe = Pipeline(name="idle", group="account", order=define().order, id="id", handler=fail)
+    result = run(pipe, (0, [row(103), row(104)]), (5, []), (50, []))
+    assert ({held.status for held in result.held}, len(result.held)) == ({"failed"}, 2)
 
 
 def test_idle_is_not_part_of_the_stored_order() -> None:

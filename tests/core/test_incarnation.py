@@ -45,39 +45,39 @@ STEPS = st.lists(
     0,
 )
 def test_a_position_is_valid_if_all_earlier_messages_are_unchanged(steps: list[Step], before: int) -> None:
-    copies = {0: Copy([f"of an older version {each}" for each in range(before)])}
+    copies = {0: Copy([f"of an older version {number}" for number in range(before)])}
     places: list[tuple[QueuePosition, list[str]]] = []
-    for made, (act, which, number) in enumerate(steps):
-        take(copies, places, act, which % len(copies), number, f"i{made}")
-        for each in copies.values():
+    for index, (act, chosen, number) in enumerate(steps):
+        take(copies, places, act, chosen % len(copies), number, f"i{index}")
+        for copy in copies.values():
             for place, seen in places:
-                given_in = incarnation_of(each.history, place.sequence_number)
-                assert is_valid(place, given_in, len(each.messages)) == (each.messages[: place.sequence_number] == seen)
-            assert len(each.history) <= len(each.messages) + 1
-            assert each.history == sorted(each.history)
+                given_in = incarnation_of(copy.history, place.sequence_number)
+                assert is_valid(place, given_in, len(copy.messages)) == (copy.messages[: place.sequence_number] == seen)
+            assert len(copy.history) <= len(copy.messages) + 1
+            assert copy.history == sorted(copy.history)
 
 
 def take(
-    copies: dict[int, Copy], places: list[tuple[QueuePosition, list[str]]], act: str, which: int, number: int, new: str
+    copies: dict[int, Copy], places: list[tuple[QueuePosition, list[str]]], act: str, chosen: int, number: int, new: str
 ) -> None:
-    here = copies[which]
+    copy = copies[chosen]
     match act:
         case "open":
-            here.opened = new
+            copy.opened = new
         case "send":
-            here.opened = here.opened or new
-            here.history = begin(here.history, len(here.messages), here.opened)
-            here.messages += [f"{new}.{each}" for each in range(number)]
+            copy.opened = copy.opened or new
+            copy.history = begin(copy.history, len(copy.messages), copy.opened)
+            copy.messages += [f"{new}.{index}" for index in range(number)]
         case "copy":  # nobody has the copy open
-            copies[len(copies)] = Copy([*here.messages], [*here.history])
+            copies[len(copies)] = Copy([*copy.messages], [*copy.history])
         case "put back":  # in the place of the first
-            copies[0] = Copy([*here.messages], [*here.history])
+            copies[0] = Copy([*copy.messages], [*copy.history])
         case "lose":  # the last moments before a power failure
-            here.messages = here.messages[: max(0, len(here.messages) - number)]
-            here.history, here.opened = [each for each in here.history if each.after <= len(here.messages)], ""
+            copy.messages = copy.messages[: max(0, len(copy.messages) - number)]
+            copy.history, copy.opened = [start for start in copy.history if start.after <= len(copy.messages)], ""
         case "remember":
-            at = min(number, len(here.messages))
-            places.append((QueuePosition(at, incarnation_of(here.history, at)), here.messages[:at]))
+            position = min(number, len(copy.messages))
+            places.append((QueuePosition(position, incarnation_of(copy.history, position)), copy.messages[:position]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=10))
@@ -87,7 +87,7 @@ def test_each_sequence_number_begins_at_most_one_incarnation(sent: list[tuple[in
     for count, incarnation in sent:
         history = begin(history, last, incarnation)
         last += count
-    assert len({each.after for each in history}) == len(history)
+    assert len({start.after for start in history}) == len(history)
     assert incarnation_of(history, 0) == ORIGIN
 
 
@@ -98,11 +98,11 @@ def test_trim_keeps_incarnations_that_readers_need(sent: list[int], read_to: int
     for number, count in enumerate(sent):
         history = begin(history, last, f"i{number}")
         last += count
-    kept = trim(history, read_to, most)
-    assert kept[-most:] == history[-most:]
+    trimmed = trim(history, read_to, most)
+    assert trimmed[-most:] == history[-most:]
     for number in range(read_to, last + 2):
-        assert incarnation_of(kept, number) == incarnation_of(history, number)
-    assert len(kept) <= max(most, sum(each.after >= read_to for each in history) + 1)
+        assert incarnation_of(trimmed, number) == incarnation_of(history, number)
+    assert len(trimmed) <= max(most, sum(start.after >= read_to for start in history) + 1)
 
 
 def test_a_position_without_an_incarnation_is_valid_up_to_the_last_message() -> None:

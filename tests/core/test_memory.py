@@ -53,8 +53,8 @@ def test_group_memory_is_bounded_across_steps(order: Order) -> None:
 
 def test_remembered_revisions_limit_is_exact() -> None:
     size = limits.REMEMBERED_REVISIONS
-    line = pipeline(handler=lambda state, message: (state, []))
-    after = steps(line, [revisions(*range(1, size + 11)), revisions(*range(1, size + 11))])[-1]
+    pipe = pipeline(handler=lambda state, message: (state, []))
+    after = steps(pipe, [revisions(*range(1, size + 11)), revisions(*range(1, size + 11))])[-1]
     assert (after.counts.stale, after.counts.duplicate) == (10, size)
 
 
@@ -67,9 +67,11 @@ def test_arrival_forgets_no_id() -> None:
 
 @pytest.mark.usefixtures("few")
 def test_a_forgotten_copy_below_the_watermark_is_late() -> None:
-    line = pipeline(Timestamp("t", lateness="2 seconds"))
-    history = arrive([{"t": NOON + dt.timedelta(seconds=at), "i": str(at), "v": at} for at in range(10)])
-    before, after = steps(line, [history, history])
+    pipe = pipeline(Timestamp("t", lateness="2 seconds"))
+    history = arrive(
+        [{"t": NOON + dt.timedelta(seconds=second), "i": str(second), "v": second} for second in range(10)]
+    )
+    before, after = steps(pipe, [history, history])
     assert before.states == {"a": list(range(8))}
     # 8 and 9 wait, and 7 is at the watermark; of those below it the last are remembered.
     assert (after.counts.duplicate, after.counts.rejected) == (4, {"late": 6})
@@ -97,10 +99,10 @@ def test_no_copy_is_applied_twice(order: Order, data: st.DataObject, remembered:
         *data.draw(st.lists(places, max_size=8)),
     ]
     messages: list[Message] = [
-        {"r": at + 1, "i": str(at), "t": NOON + dt.timedelta(seconds=at + delay), "v": at}
-        for at, delay in enumerate(delays)
+        {"r": index + 1, "i": str(index), "t": NOON + dt.timedelta(seconds=index + delay), "v": index}
+        for index, delay in enumerate(delays)
     ]
-    history = arrive(messages[at] for at in arriving)
+    history = arrive(messages[index] for index in arriving)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "REMEMBERED_REVISIONS", remembered)
         patch.setattr(limits, "REMEMBERED_IDS", remembered)
@@ -121,7 +123,7 @@ def test_held_messages_are_always_remembered() -> None:
     history = revisions(*range(2, 20))
     before, after = steps(pipeline(), [history, history])
     assert (before.counts.held, after.counts.duplicate, after.counts.held) == (18, 18, 0)
-    assert [content(each.message) for each in after.held] == [content(message) for message in history]
+    assert [content(held.message) for held in after.held] == [content(message) for message in history]
 
 
 @pytest.mark.usefixtures("few")
@@ -146,7 +148,7 @@ def test_step_boundaries_change_only_the_classification_of_an_old_conflict(
 
 def identified(*numbers: int) -> list[Message]:
     """Messages that each order can place."""
-    return arrive([{**each, "i": str(each["r"]), "t": NOON} for each in revisions(*numbers)])
+    return arrive([{**message, "i": str(message["r"]), "t": NOON} for message in revisions(*numbers)])
 
 
 def others(messages: list[Message], value: str = "other") -> list[Message]:
@@ -196,7 +198,7 @@ def test_of_many_conflicts_those_with_the_highest_revisions_are_remembered(
     results = steps(pipeline(order), [first, others(first), others(first)])
     assert len(results[-1].timelines["a"].conflicts) == 2 * 24
     if order.has_revisions:
-        assert [each.message["r"] for each in results[-1].rejected] == [1, 2, 3, 4, 1, 2]
+        assert [rejection.message["r"] for rejection in results[-1].rejected] == [1, 2, 3, 4, 1, 2]
 
 
 @pytest.mark.usefixtures("few")
@@ -204,13 +206,13 @@ def test_of_many_conflicts_those_with_the_highest_revisions_are_remembered(
 def test_a_conflict_is_forgotten_with_its_revision(order: Order) -> None:
     first = revisions(1, 2)
     results = steps(pipeline(order), [first, others(first), revisions(3), revisions(4)])
-    assert [len(each.timelines["a"].conflicts) // 24 for each in results] == [0, 2, 1, 0]
+    assert [len(result.timelines["a"].conflicts) // 24 for result in results] == [0, 2, 1, 0]
 
 
 def test_a_given_up_group_remembers_its_conflicts() -> None:
-    line = pipeline()
+    pipe = pipeline()
     first = revisions(1, 3)
-    *_, before = steps(line, [first, others(first)])
+    *_, before = steps(pipe, [first, others(first)])
     give_up = Decision(id="1", action=DecisionAction.GIVE_UP, group="a", by="me", at_us=1)
-    after = line.replay(others(first), after=before, decisions=[give_up])
+    after = pipe.replay(others(first), after=before, decisions=[give_up])
     assert (after.counts.duplicate, after.counts.rejected) == (1, {"given up": 2})

@@ -57,7 +57,7 @@ class PointStruct(msgspec.Struct):
 
 def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return list(map(without_nulls, value)) if isinstance(value, list) else value
 
 
@@ -197,18 +197,18 @@ def test_a_dataclass_a_struct_and_a_dict_with_equal_fields_are_duplicates() -> N
         OrderStruct([PointStruct(x=1)], "a", moment, 1, o=9),
         {"at": NOON, "r": 1, "g": "a", "lines": [{"x": 1, "at": None}], "o": 7},
     ]
-    found = []
+    memories = []
     for message, type_ in zip(forms, [Order, OrderStruct, None], strict=True):
-        line = pipeline(message=type_, handler=lambda state, _: (state, []))
-        assert line.replay([message, forms[2]]).counts.duplicate == 1
-        found.append(line.replay([message]).timelines["a"].memory)
-    assert found == [digest({"g": "a", "r": 1, "at": NOON, "lines": [Point(1)]})[:8]] * 3
+        pipe = pipeline(message=type_, handler=lambda state, _: (state, []))
+        assert pipe.replay([message, forms[2]]).counts.duplicate == 1
+        memories.append(pipe.replay([message]).timelines["a"].memory)
+    assert memories == [digest({"g": "a", "r": 1, "at": NOON, "lines": [Point(1)]})[:8]] * 3
 
 
 @pytest.mark.parametrize("ignored", ["arrival", "ignore"])
 def test_digest_excludes_arrival_and_ignored_fields(ignored: str) -> None:
-    line = pipeline(arrival="o") if ignored == "arrival" else pipeline(arrival=None, ignore=["o"])
-    assert line.replay([{"g": "a", "r": 1, "v": 1, "o": n} for n in range(3)]).counts.duplicate == 2
+    pipe = pipeline(arrival="o") if ignored == "arrival" else pipeline(arrival=None, ignore=["o"])
+    assert pipe.replay([{"g": "a", "r": 1, "v": 1, "o": n} for n in range(3)]).counts.duplicate == 2
     other = pipeline(arrival=None).replay([{"g": "a", "r": 1, "v": 1, "o": n} for n in range(3)])
     assert other.counts.rejected == {"conflict": 2}
 
@@ -260,8 +260,8 @@ def test_effect_id_and_digest_are_stable() -> None:
 
 
 def test_outputs_have_the_effect_ids_of_their_positions() -> None:
-    line = pipeline(Gapless("r", epoch="e"), handler=lambda s, m: (s, ["x", "y"]))
-    [x, y] = line.replay([{"g": 7, "r": 1, "e": 4, "o": 0}]).outputs
+    pipe = pipeline(Gapless("r", epoch="e"), handler=lambda s, m: (s, ["x", "y"]))
+    [x, y] = pipe.replay([{"g": 7, "r": 1, "e": 4, "o": 0}]).outputs
     assert (x.group, x.epoch, x.revision, x.id, x.index, x.output) == ("7", 4, 1, None, 0, "x")
     assert (x.effect_id, y.effect_id) == (effect_id("p", "7", 4, 1, 0), effect_id("p", "7", 4, 1, 1))
 

@@ -102,14 +102,14 @@ def pay(state: Balance, message: Order) -> tuple[Balance, list[Paid]]:
     assert type(state) is Balance
     assert type(message) is Order
     total = state.total + message.amount
-    lines = {**state.lines, **{each.sku: each for each in message.lines}}
-    made = Balance(total=total, at=message.at, lines=lines, raw=message.data, tags=frozenset(message.tags))
-    return made, [Paid(total=total)]
+    lines = {**state.lines, **{item.sku: item for item in message.lines}}
+    balance = Balance(total=total, at=message.at, lines=lines, raw=message.data, tags=frozenset(message.tags))
+    return balance, [Paid(total=total)]
 
 
 def ledger(**more: Any) -> Pipeline:
-    given = {"order": Gapless("revision"), "message": Order, "state": Balance, "handler": pay, **more}
-    return Pipeline(name="ledger", group="account", **given)
+    options = {"order": Gapless("revision"), "message": Order, "state": Balance, "handler": pay, **more}
+    return Pipeline(name="ledger", group="account", **options)
 
 
 FULL: Row = {
@@ -136,7 +136,7 @@ MESSAGES: list[Row] = [
 
 
 def told(replay: Replay) -> list[str]:
-    return [each.detail for each in replay.rejected]
+    return [rejection.detail for rejection in replay.rejected]
 
 
 def test_a_pydantic_model_equals_a_dataclass_with_the_same_fields() -> None:
@@ -154,9 +154,9 @@ def test_a_pydantic_model_equals_a_dataclass_with_the_same_fields() -> None:
         ).replay([given, given])
         for kind, given in ((Order, model), (PlainOrder, plain))
     ]
-    one, other = ([each.effect_id for each in history.outputs] for history in histories)
+    one, other = ([output.effect_id for output in history.outputs] for history in histories)
     assert one == other
-    assert [each.counts.duplicate for each in histories] == [1, 1]
+    assert [history.counts.duplicate for history in histories] == [1, 1]
 
 
 @pytest.mark.thorough
@@ -167,13 +167,13 @@ def test_worker_equals_replay_with_pydantic_models(seed: int) -> None:
 
 
 def test_a_message_is_validated_by_its_pydantic_model() -> None:
-    found = ledger().replay(MESSAGES)
-    assert told(found) == [
+    result = ledger().replay(MESSAGES)
+    assert told(result) == [
         "it is not a valid Order: amount: Input should be greater than 0",
         "it is not a valid Order: kind: Input should be 'in' or 'out'",
         "amount is null, expected int",
     ]
-    state = found.states["a"]
+    state = result.states["a"]
     assert (state.total, state.raw) == (12, b"")
     assert state.lines == {"s": Line(sku="s", price=Decimal("2.50"), raw=b"\xff\x00"), "t": Line(sku="t")}
 
@@ -201,16 +201,16 @@ def test_strict_models_accept_json_values() -> None:
     def keep(state: Row, message: Strict) -> tuple[Row, list[str]]:
         return state, [message.at.isoformat(), str(message.price)]
 
-    line = ledger(message=Strict, state=dict, handler=keep)
+    pipe = ledger(message=Strict, state=dict, handler=keep)
     rows: list[Row] = [
         {"account": "a", "revision": 1, "at": "2024-01-01T00:00:00Z", "price": "1.5"},
         {"account": "a", "revision": 2, "at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "price": Decimal("1.5")},
         {"account": "a", "revision": "3", "at": "2024-01-01T00:00:00Z", "price": "1.5"},
     ]
-    found = line.replay(rows[:2])
-    assert [each.output for each in found.outputs] == ["2024-01-01T00:00:00+00:00", "1.5"] * 2
-    same(line, [rows[0], Strict.model_validate(rows[1])])
-    (rejected,) = line.replay(rows).rejected
+    result = pipe.replay(rows[:2])
+    assert [output.output for output in result.outputs] == ["2024-01-01T00:00:00+00:00", "1.5"] * 2
+    same(pipe, [rows[0], Strict.model_validate(rows[1])])
+    (rejected,) = pipe.replay(rows).rejected
     assert (rejected.reason, rejected.group) == ("invalid", "a")
     assert "revision" in rejected.detail
 
@@ -219,11 +219,11 @@ def test_a_model_state_has_one_normal_form() -> None:
     normal = StateNormalizer(Balance)
     shared = Line(sku="s")
     partly = Balance(total=1, lines={"a": shared, "b": shared})
-    made = normal(partly)
-    assert made == partly
-    assert made.lines["a"] is not made.lines["b"]  # they would come back as two
-    assert made.model_fields_set == set(Balance.model_fields)  # as they all are when it is read again
-    assert normal(made) is made
+    normalized = normal(partly)
+    assert normalized == partly
+    assert normalized.lines["a"] is not normalized.lines["b"]  # they would come back as two
+    assert normalized.model_fields_set == set(Balance.model_fields)  # as they all are when it is read again
+    assert normal(normalized) is normalized
     aware = dt.datetime(2024, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2)))
     assert normal(Balance(at=aware)).at.tzinfo is dt.UTC
     with pytest.raises(ValueRefused, match=r"state\.at is .* time zone; add one"):
@@ -243,8 +243,12 @@ def test_models_with_private_extra_or_root_fields_are_refused_as_state() -> None
     class Names(RootModel[list[str]]):
         root: list[str] = []
 
-    for kind, why in ((Secret, "private attribute '_seen'"), (Open, "extra fields that it allows"), (Names, "Names")):
-        with pytest.raises(StateError, match=why):
+    for kind, reason in (
+        (Secret, "private attribute '_seen'"),
+        (Open, "extra fields that it allows"),
+        (Names, "Names"),
+    ):
+        with pytest.raises(StateError, match=reason):
             StateNormalizer(kind)
     with pytest.raises(PipelineError, match="expected a dataclass"):
         ledger(message=Names)
@@ -264,9 +268,9 @@ def test_generic_and_recursive_models_work() -> None:
         assert type(message.of) is Line
         return Tree(name=message.of.sku, parts=[state]), []
 
-    line = ledger(message=Envelope[Line], state=Tree, handler=graft)
-    found = same(line, [{"account": "a", "revision": n, "of": {"sku": str(n)}} for n in (1, 2)])
-    assert found.states["a"]["parts"][0]["name"] == "1"
+    pipe = ledger(message=Envelope[Line], state=Tree, handler=graft)
+    result = same(pipe, [{"account": "a", "revision": n, "of": {"sku": str(n)}} for n in (1, 2)])
+    assert result.states["a"]["parts"][0]["name"] == "1"
 
 
 def test_an_output_model_is_serialized_as_pydantic_does() -> None:
@@ -277,10 +281,10 @@ def test_an_output_model_is_serialized_as_pydantic_does() -> None:
         assert message.body | {"tags": sorted(message.body["tags"])} == {"total": 3, "tags": ["a", "b"], "half": 1.5}
         with pytest.raises(InputError, match=r"body\.score is nan"):
             queue.send(Score(score=float("nan")))
-    line = ledger(handler=lambda state, _message: (state, [Score(score=float("inf"))]))
-    found = line.replay(MESSAGES[:1])
-    assert "outputs[0].score is inf" in (found.timelines["a"].error or "")
-    same(line, MESSAGES[:1])
+    pipe = ledger(handler=lambda state, _message: (state, [Score(score=float("inf"))]))
+    result = pipe.replay(MESSAGES[:1])
+    assert "outputs[0].score is inf" in (result.timelines["a"].error or "")
+    same(pipe, MESSAGES[:1])
 
 
 class Score(BaseModel):
@@ -321,7 +325,7 @@ class Carrier:
 def test_models_inside_dataclasses_work() -> None:
     def hold(state: Held, message: Carrier) -> tuple[Held, list[Any]]:
         assert type(message.line) is Line
-        assert [type(each) for each in message.more] == [Line] * len(message.more)
+        assert [type(item) for item in message.more] == [Line] * len(message.more)
         return Held(message.line, [*state.seen, message.line, *message.more]), [message.line]
 
     rows: list[Row] = [
@@ -329,9 +333,9 @@ def test_models_inside_dataclasses_work() -> None:
         {"account": "a", "revision": 2, "line": {"sku": None}},
         {"account": "a", "revision": 2, "line": {"sku": "u", "price": "2.5"}},
     ]
-    found = same(ledger(message=Carrier, state=Held, handler=hold), rows)
-    assert [each["sku"] for each in found.states["a"]["seen"]] == ["s", "t", "u"]
-    assert found.rejected == {"a": {"invalid": 1}}
+    result = same(ledger(message=Carrier, state=Held, handler=hold), rows)
+    assert [item["sku"] for item in result.states["a"]["seen"]] == ["s", "t", "u"]
+    assert result.rejected == {"a": {"invalid": 1}}
 
 
 def test_worker_state_codec_decodes_a_state_of_an_older_model() -> None:

@@ -34,8 +34,8 @@ ROW = [
 
 def test_monotone_fields_orders_sql_server_changes_of_a_row() -> None:
     result = replay(ROW)
-    assert result.states == {"a": [each["v"] for each in ROW]}
-    assert [each.id for each in result.outputs][:2] == ["27:ac0:1/-/-", "27:ac0:a/27:ac0:3/1"]
+    assert result.states == {"a": [row["v"] for row in ROW]}
+    assert [output.id for output in result.outputs][:2] == ["27:ac0:1/-/-", "27:ac0:a/27:ac0:3/1"]
     assert result.outputs[0].revision is None
     assert result.outputs[0].effect_id == effect_id("p", "a", None, "27:ac0:1/-/-", 0)
 
@@ -43,12 +43,12 @@ def test_monotone_fields_orders_sql_server_changes_of_a_row() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_monotone_fields_detects_copies_after_a_connector_restart(seed: int) -> None:
     """The connector begins again at an earlier position: every change is a copy, whatever the cut."""
-    first, again = arrive(ROW), arrive(ROW)
-    at = random.Random(seed).randrange(len(ROW))
+    first, repeated = arrive(ROW), arrive(ROW)
+    start = random.Random(seed).randrange(len(ROW))
     before = pipeline(SQL_SERVER).replay(first)
-    after = pipeline(SQL_SERVER).replay(again[at:], after=before)
+    after = pipeline(SQL_SERVER).replay(repeated[start:], after=before)
     assert after.states == before.states
-    assert after.counts.duplicate == len(ROW) - at
+    assert after.counts.duplicate == len(ROW) - start
 
 
 def test_monotone_fields_counts_older_changes_as_stale_and_other_content_as_conflict() -> None:
@@ -60,7 +60,7 @@ def test_monotone_fields_counts_older_changes_as_stale_and_other_content_as_conf
 def test_monotone_fields_orders_oracle_changes_of_one_scn() -> None:
     scn = "2122185"
     places = [(scn, None, 0), (scn, "001234.00012345.0124", 0), (scn, "001234.00012345.0124", 1), ("10000000", None, 0)]
-    result = replay([change(str(at), *place, order=ORACLE) for at, place in enumerate(places)], ORACLE)
+    result = replay([change(str(index), *place, order=ORACLE) for index, place in enumerate(places)], ORACLE)
     assert result.states == {"a": ["0", "1", "2", "3"]}
 
 

@@ -19,7 +19,7 @@ UNITS |= {"day": 24 * UNITS["hour"], "week": 7 * 24 * UNITS["hour"]}
 @pytest.mark.parametrize("number", [0, 1, 2, 90])
 def test_duration_accepts_every_unit_in_singular_and_plural(unit: str, size: int, number: int) -> None:
     for text in (f"{number} {unit}", f"{number} {unit}s", f"{number}{unit}s", f"  {number}  {unit}s "):
-        assert duration_us(text, what="it") == number * size
+        assert duration_us(text, label="it") == number * size
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ def test_duration_accepts_every_unit_in_singular_and_plural(unit: str, size: int
     [("1.5 hours", 5_400_000_000), ("0.5 milliseconds", 500), ("2.5 days", 216_000_000_000), ("0.1 seconds", 10**5)],
 )
 def test_duration_accepts_fractions_of_a_unit(text: str, us: int) -> None:
-    assert duration_us(text, what="it") == us
+    assert duration_us(text, label="it") == us
 
 
 @given(st.timedeltas(min_value=dt.timedelta(0), max_value=dt.timedelta(days=365_000)))
 def test_duration_accepts_a_timedelta(value: dt.timedelta) -> None:
-    assert dt.timedelta(microseconds=duration_us(value, what="it")) == value
+    assert dt.timedelta(microseconds=duration_us(value, label="it")) == value
 
 
 NO_DURATIONS = ["", "10", "minutes", "10 min", "10 fortnights", "-1 second", "1 second ago", "1e3 seconds", "1 Second"]
@@ -44,13 +44,13 @@ def test_an_invalid_duration_is_refused_with_an_example(value: object) -> None:
     with pytest.raises(
         PipelineError, match=r"what is meant is .*; expected a text such as '10 minutes' .*second.* or a timedelta"
     ) as raised:
-        duration_us(value, what="what is meant")  # type: ignore[arg-type]
+        duration_us(value, label="what is meant")  # type: ignore[arg-type]
     assert repr(value) in str(raised.value)
 
 
 def test_a_negative_duration_is_refused() -> None:
     with pytest.raises(PipelineError, match=r"it is datetime.timedelta\(.*\); a duration cannot be negative"):
-        duration_us(dt.timedelta(microseconds=-1), what="it")
+        duration_us(dt.timedelta(microseconds=-1), label="it")
 
 
 def test_invalid_durations_are_refused_by_wait_retry_and_timestamp() -> None:

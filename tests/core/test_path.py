@@ -27,9 +27,9 @@ def test_joined_path_parts_are_parsed_back(names: list[str]) -> None:
 @given(NAMES, st.integers())
 def test_put_and_without_set_and_remove_a_value_at_a_path(names: list[str], value: int) -> None:
     path = joined(names)
-    made = put({"other": 1}, path, value)
-    assert value_at(made, path) == value
-    assert value_at(without(made, names), path) is None
+    changed = put({"other": 1}, path, value)
+    assert value_at(changed, path) == value
+    assert value_at(without(changed, names), path) is None
     assert value_at({}, path) is None
 
 
@@ -95,9 +95,9 @@ def test_nested_key_fields_give_the_same_result_as_top_level_ones(order: str) ->
     one, other = flat.replay(FLAT, final=False), within.replay(map(nested, FLAT))
     assert other.counts == one.counts
     assert other.states == one.states
-    assert [each.effect_id for each in other.outputs] == [each.effect_id for each in one.outputs]
-    reasons = [(each.group, each.reason) for each in other.rejected]
-    assert reasons == [(each.group, each.reason) for each in one.rejected]
+    assert [output.effect_id for output in other.outputs] == [output.effect_id for output in one.outputs]
+    reasons = [(rejection.group, rejection.reason) for rejection in other.rejected]
+    assert reasons == [(rejection.group, rejection.reason) for rejection in one.rejected]
     assert one.counts.duplicate + one.counts.stale >= 1
 
 
@@ -121,7 +121,7 @@ def test_nested_dataclass_fields_can_be_key_fields() -> None:
     pipeline = Pipeline(name="p", group="after.account", order=Gapless("after.version"), message=Change, handler=note)
     result = pipeline.replay([Change(After("a", 1), 5), Change(After("a", 2), 6), Change(After("a"), 7)])
     assert result.states == {"a": {"1": 5, "2": 6}}
-    assert [each.reason for each in result.rejected] == ["invalid"]
+    assert [rejection.reason for rejection in result.rejected] == ["invalid"]
     with pytest.raises(PipelineError, match="After has no field 'revision'; existing fields: account, version"):
         Pipeline(name="p", group="after.account", order=Gapless("after.revision"), message=Change, handler=note)
 
@@ -170,8 +170,8 @@ def test_timestamp_accepts_times_as_texts_numbers_and_datetimes(given: Any, unit
 def test_an_invalid_time_text_rejects_only_its_message(text: str) -> None:
     assert parsed(text) is None
     pipeline = Pipeline(name="p", group="g", order=Timestamp("at"), id="i", handler=collect)
-    good = {"g": "a", "at": "2014-10-22 11:15", "i": "1", "v": 1}
-    result = pipeline.replay([good, {**good, "at": text}], final=True)
+    valid = {"g": "a", "at": "2014-10-22 11:15", "i": "1", "v": 1}
+    result = pipeline.replay([valid, {**valid, "at": text}], final=True)
     assert (result.counts.applied, result.counts.rejected) == (1, {"invalid": 1})
 
 

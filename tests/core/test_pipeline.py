@@ -112,8 +112,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def define(**given: Any) -> Pipeline:
-    return Pipeline(**{"name": "p", "group": "g", "order": Gapless("r"), "handler": keep, **given})
+def define(**options: Any) -> Pipeline:
+    return Pipeline(**{"name": "p", "group": "g", "order": Gapless("r"), "handler": keep, **options})
 
 
 @pytest.mark.parametrize(("given", "text"), REFUSED.values(), ids=REFUSED)
@@ -131,15 +131,15 @@ def test_valid_pipeline_definitions_are_accepted() -> None:
 
 
 def test_a_pipeline_is_immutable() -> None:
-    line = define()
+    pipe = define()
     with pytest.raises(AttributeError):
-        line.name = "other"  # type: ignore[misc]
+        pipe.name = "other"  # type: ignore[misc]
 
 
 def test_pipeline_properties_used_by_runners() -> None:
-    line = define()
-    assert (line.key_fields, line.turn, line.epoch, line.fields) == (("g", "r"), "r", None, None)
-    assert (line.gap_policy, line.wait_us) == (Wait(), None)
+    pipe = define()
+    assert (pipe.key_fields, pipe.turn, pipe.epoch, pipe.fields) == (("g", "r"), "r", None, None)
+    assert (pipe.gap_policy, pipe.wait_us) == (Wait(), None)
     assert define(on_gap=Wait("1 second")).wait_us == 1_000_000
     epochs = define(order=Monotone("r", epoch="e"), id="i", arrival="o", ignore="seen")
     assert epochs.key_fields == ("g", "e", "r")
@@ -189,7 +189,7 @@ def test_an_invalid_message_does_not_block_other_messages() -> None:
 def test_a_missing_field_is_invalid_like_a_null_field(order: Any, missing: str) -> None:
     message = {name: 1 for name in "greivo" if name != missing}
     rejected = pipeline(order).replay([message, {**message, missing: None}]).rejected
-    assert [(each.reason, each.detail) for each in rejected] == [("invalid", f"{missing} is null")] * 2
+    assert [(rejection.reason, rejection.detail) for rejection in rejected] == [("invalid", f"{missing} is null")] * 2
 
 
 @pytest.mark.parametrize(("line", "expected"), [(pipeline(), "a dict"), (pipeline(message=Event), "a Event or a dict")])
@@ -215,21 +215,21 @@ def test_a_dict_is_converted_to_the_message_type_without_unknown_fields(type_: t
         seen.append(message)
         return state, []
 
-    line = pipeline(message=type_, handler=handler)
-    result = line.replay([{"g": "a", "r": 1, "v": "x", "o": 3, "kafka_offset": 5}, type_("a", 1, "x")])
+    pipe = pipeline(message=type_, handler=handler)
+    result = pipe.replay([{"g": "a", "r": 1, "v": "x", "o": 3, "kafka_offset": 5}, type_("a", 1, "x")])
     assert seen == [type_("a", 1, "x")]
     assert result.counts.duplicate == 1
 
 
 def test_the_arrival_field_may_be_missing_from_the_message_type() -> None:
-    line = pipeline(Arrival(), message=Event, handler=lambda state, message: ([*state, message.v], []))
-    given = [{"g": "a", "r": 0, "v": number, "i": str(number), "o": -number} for number in range(3)]
-    assert line.replay(given).states == {"a": [2, 1, 0]}
+    pipe = pipeline(Arrival(), message=Event, handler=lambda state, message: ([*state, message.v], []))
+    messages = [{"g": "a", "r": 0, "v": number, "i": str(number), "o": -number} for number in range(3)]
+    assert pipe.replay(messages).states == {"a": [2, 1, 0]}
 
 
 def test_a_field_with_a_default_may_be_absent() -> None:
-    line = pipeline(message=EventStruct, handler=lambda state, message: ([*state, message.v], []))
-    result = line.replay([{"g": "a", "r": 1}, {"g": "a", "r": 1, "v": "default"}])
+    pipe = pipeline(message=EventStruct, handler=lambda state, message: ([*state, message.v], []))
+    result = pipe.replay([{"g": "a", "r": 1}, {"g": "a", "r": 1, "v": "default"}])
     assert (result.states, result.counts.duplicate) == ({"a": ["default"]}, 1)
 
 
@@ -239,7 +239,7 @@ def test_replay_accepts_an_empty_step() -> None:
 
 
 def test_replay_accepts_a_generator() -> None:
-    assert pipeline().replay(each for each in arrive([{"r": 1, "v": 1}])).states == {"a": [1]}
+    assert pipeline().replay(message for message in arrive([{"r": 1, "v": 1}])).states == {"a": [1]}
 
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
@@ -284,9 +284,11 @@ def test_revisions_of_64_bits_are_accepted(number: int) -> None:
     ],
 )
 def test_a_key_field_beyond_64_bits_rejects_only_its_message(order: Any, places: dict[str, Any], why: str) -> None:
-    good = {"g": "b", "r": 1, "e": 0, "t": 1, "v": 1, "i": "y", "o": 0}
-    result = pipeline(order).replay([{**good, "g": "a", "i": "x", **places}, good])
-    assert [(each.group, each.reason, each.detail[: len(why)]) for each in result.rejected] == [("a", "invalid", why)]
+    valid = {"g": "b", "r": 1, "e": 0, "t": 1, "v": 1, "i": "y", "o": 0}
+    result = pipeline(order).replay([{**valid, "g": "a", "i": "x", **places}, valid])
+    assert [(rejection.group, rejection.reason, rejection.detail[: len(why)]) for rejection in result.rejected] == [
+        ("a", "invalid", why)
+    ]
     assert "b" in result.timelines
 
 
@@ -312,8 +314,10 @@ def test_a_field_without_a_default_must_be_present(type_: type) -> None:
 
 def test_a_message_with_a_null_arrival_is_invalid() -> None:
     result = pipeline().replay([{"g": "a", "r": 1, "v": 1, "o": None}, {"g": "a", "r": 2, "v": 2, "o": 1}])
-    assert [(each.reason, each.detail) for each in result.rejected] == [("invalid", "o is null")]
+    assert [(rejection.reason, rejection.detail) for rejection in result.rejected] == [("invalid", "o is null")]
 
 
 def test_an_invalid_message_keeps_its_group() -> None:
-    assert [each.group for each in pipeline().replay([{"g": "a", "r": None, "v": 1, "o": 0}]).rejected] == ["a"]
+    assert [rejection.group for rejection in pipeline().replay([{"g": "a", "r": None, "v": 1, "o": 0}]).rejected] == [
+        "a"
+    ]

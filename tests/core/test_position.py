@@ -59,7 +59,7 @@ def test_position_of_is_equal_for_two_texts_of_one_position(one: Any, other: Any
 @given(st.lists(position, min_size=1, max_size=4), st.data())
 def test_sortable_positions_sort_like_positions(one: list[LogPosition], data: st.DataObject) -> None:
     """Positions of one field have one form: the same count of numbers, or none."""
-    shapes = [st.just(()) | st.tuples(*[numbers] * len(each)) for each in one]
+    shapes = [st.just(()) | st.tuples(*[numbers] * len(log_position)) for log_position in one]
     other = [data.draw(shape) for shape in shapes]
     assert (sortable_positions(one) < sortable_positions(other)) == (one < other)
     assert (sortable_positions(one) == sortable_positions(other)) == (one == other)

@@ -22,15 +22,15 @@ RATES = st.builds(
 def test_a_rate_is_never_exceeded_in_any_window(rate: Rate, asked: list[tuple[int, int]]) -> None:
     per_us = rate.per // dt.timedelta(microseconds=1) if isinstance(rate.per, dt.timedelta) else 1_000_000
     next_us, now_us, begun = 0, 10**15, list[int]()
-    for pause_us, wanted in asked:
+    for pause_us, requested in asked:
         now_us += pause_us
         free = rate.free(next_us, now_us)
         assert (free > 0) == (rate.free_us(next_us, now_us) <= now_us)
-        if count := min(wanted, free):
+        if count := min(requested, free):
             next_us = rate.after(next_us, now_us, count)
             begun += [now_us] * count
     for first in begun:
-        assert sum(first <= each < first + per_us for each in begun) <= rate.times + rate.burst - 1
+        assert sum(first <= start < first + per_us for start in begun) <= rate.times + rate.burst - 1
 
 
 @given(RATES, st.integers(1, 100))

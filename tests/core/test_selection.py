@@ -41,8 +41,8 @@ def test_an_empty_selection_or_names_with_patterns_are_refused() -> None:
 
 
 def test_patterns_accepts_one_pattern_or_several() -> None:
-    assert [patterns(each) for each in (None, "a*", ["a*", "b"])] == [(), ("a*",), ("a*", "b")]
-    assert [last_line(each) for each in (None, "", ERROR)] == ["", "", "ValueError: amount -1 is below zero"]
+    assert [patterns(value) for value in (None, "a*", ["a*", "b"])] == [(), ("a*",), ("a*", "b")]
+    assert [last_line(text) for text in (None, "", ERROR)] == ["", "", "ValueError: amount -1 is below zero"]
 
 
 def test_a_decision_report_is_updated_with_verdicts() -> None:

@@ -102,6 +102,6 @@ def test_handlers_without_a_source_file_are_accepted() -> None:
 
 
 def shown(handler: Callable[[Any, Any], Any]) -> str:
-    with pytest.raises(ValueError, match="it failed") as told:
+    with pytest.raises(ValueError, match="it failed") as raised:
         handler({}, {})
-    return traceback_of(told.value)
+    return traceback_of(raised.value)

@@ -36,7 +36,7 @@ def test_every_partition_has_an_owner_within_its_quota_after_two_rounds(
         for me in sorted(live):
             turn(partitions, live, me, now)
             now += 1
-    owners = [each.owner for each in partitions.values()]
+    owners = [partition.owner for partition in partitions.values()]
     loads = sorted(owners.count(me) for me in live)
     assert sum(loads) == count
     assert loads[-1] - loads[0] <= 1
@@ -50,6 +50,6 @@ def test_a_partition_epoch_never_has_two_owners(turns: list[tuple[str, int]]) ->
     for me, passes in turns:
         now += passes
         turn(partitions, {"a", "b", "c"}, me, now)
-        for each in partitions.values():
-            if each.owner is not None:
-                assert seen.setdefault((each.name, each.epoch), each.owner) == each.owner
+        for partition in partitions.values():
+            if partition.owner is not None:
+                assert seen.setdefault((partition.name, partition.epoch), partition.owner) == partition.owner

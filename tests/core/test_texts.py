@@ -21,10 +21,10 @@ def test_a_valid_name_is_one_every_store_can_keep(text: str) -> None:
     if is_name(text):
         assert texts.checked("group", text) is text
     else:
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as raised:
             texts.checked("group", text)
-        assert str(told.value).isprintable() or str(told.value).isascii()
-        assert len(str(told.value)) < 10 * limits.SHOWN_LENGTH
+        assert str(raised.value).isprintable() or str(raised.value).isascii()
+        assert len(str(raised.value)) < 10 * limits.SHOWN_LENGTH
 
 
 def test_the_hostile_texts_contain_exactly_the_listed_invalid_names() -> None:
@@ -60,8 +60,8 @@ VALUES = st.recursive(
 
 @given(value=VALUES)
 def test_unholdable_finds_an_invalid_text_inside_a_value(value: object) -> None:
-    found = texts.unstorable_path(value)
-    assert (found is None) is is_utf8(str(value) if isinstance(value, str) else _flat(value))
+    path = texts.unstorable_path(value)
+    assert (path is None) is is_utf8(str(value) if isinstance(value, str) else _flat(value))
 
 
 def _flat(value: object) -> str:

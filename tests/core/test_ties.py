@@ -77,7 +77,7 @@ def test_messages_without_the_arrival_field_are_numbered_across_steps() -> None:
     ],
 )
 def test_timestamps_are_ordered_by_nanoseconds(unit: Unit, times: list[Any]) -> None:
-    assert len({read_us(each, unit) for each in times}) == 1
+    assert len({read_us(moment, unit) for moment in times}) == 1
     assert order_of(line(unit), rows(["d", "c", "b", "a"], times)) == ["d", "c", "b", "a"]
     assert order_of(line(unit, arrival="n"), rows(["d", "c", "b", "a"], times)[::-1]) == ["d", "c", "b", "a"]
 

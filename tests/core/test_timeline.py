@@ -46,9 +46,14 @@ def test_the_timeline_script_changes_only_text_between_its_markers(tmp_path: Pat
         assert page.read_text(encoding="utf-8") == f"before\n{script['render']()}\nafter\n"
 
 
-def entry(turn: int, content: str = "x", epoch: int = 0) -> TimelineEntry:
+def entry(position: int, content: str = "x", epoch: int = 0) -> TimelineEntry:
     return TimelineEntry(
-        turn=turn, digest=content.encode().ljust(32), message=content, epoch=epoch, id=str(turn), tie=str(turn)
+        turn=position,
+        digest=content.encode().ljust(32),
+        message=content,
+        epoch=epoch,
+        id=str(position),
+        tie=str(position),
     )
 
 
@@ -70,42 +75,42 @@ ORDERS = [
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
 def test_each_order_reaches_exactly_its_positions(order: Order) -> None:
-    found = set()
-    for turns in product(range(1, 4), repeat=3):
-        for at, content, epoch in product((1, 2, 3), "xy", (0, 1)):
-            line = _applied(order, turns)
-            found.add(line.relation(entry(at, content, epoch if order.epoch else 0)))
+    relations = set()
+    for revisions in product(range(1, 4), repeat=3):
+        for revision, content, epoch in product((1, 2, 3), "xy", (0, 1)):
+            timeline = _applied(order, revisions)
+            relations.add(timeline.relation(entry(revision, content, epoch if order.epoch else 0)))
     if isinstance(order, Gapless):
-        line = _applied(order, ())
-        line.skip(1, 2)  # type: ignore[attr-defined]
-        found.add(line.relation(entry(2)))
-        line.memory = b""
-        line.skipped = []
-        found.add(line.relation(entry(2)))
-    assert found == REACHED[type(order)]
+        timeline = _applied(order, ())
+        timeline.skip(1, 2)  # type: ignore[attr-defined]
+        relations.add(timeline.relation(entry(2)))
+        timeline.memory = b""
+        timeline.skipped = []
+        relations.add(timeline.relation(entry(2)))
+    assert relations == REACHED[type(order)]
 
 
-def _applied(order: Order, turns: tuple[int, ...]) -> Timeline:
+def _applied(order: Order, revisions: tuple[int, ...]) -> Timeline:
     """A timeline that has taken these, as a group would offer them."""
-    line = order.timeline()
-    line.epoch = 0
-    for turn in turns:
-        each = entry(turn)
-        if line.relation(each) in (Relation.NEXT, Relation.AHEAD):
-            line.record_seen(each)
-            line.hold(each, 0)
-        while (ready := line.ready()) is not None:
-            line.record_applied(ready)
-    return line
+    timeline = order.timeline()
+    timeline.epoch = 0
+    for revision in revisions:
+        message = entry(revision)
+        if timeline.relation(message) in (Relation.NEXT, Relation.AHEAD):
+            timeline.record_seen(message)
+            timeline.hold(message, 0)
+        while (ready := timeline.ready()) is not None:
+            timeline.record_applied(ready)
+    return timeline
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
 def test_judge_changes_nothing(order: Order) -> None:
-    line = _applied(order, (1, 3, 2, 5))
-    before = (line.reached, line.memory, dict(line.held), line.status)
-    for turn in (0, 1, 2, 5, 9):
-        line.verdict(entry(turn))
-    assert (line.reached, line.memory, dict(line.held), line.status) == before
+    timeline = _applied(order, (1, 3, 2, 5))
+    before = (timeline.reached, timeline.memory, dict(timeline.held), timeline.status)
+    for revision in (0, 1, 2, 5, 9):
+        timeline.verdict(entry(revision))
+    assert (timeline.reached, timeline.memory, dict(timeline.held), timeline.status) == before
 
 
 def test_a_new_group_has_status_open() -> None:

@@ -22,17 +22,17 @@ def waiting(then: str, timeout: str | dt.timedelta = "10 seconds") -> Pipeline:
     return pipeline(on_gap=Wait(timeout, then=then))  # type: ignore[arg-type]
 
 
-def run(line: Pipeline, *parts: tuple[float, list[Message]]) -> list[Replay]:
+def run(pipe: Pipeline, *parts: tuple[float, list[Message]]) -> list[Replay]:
     """A step at each time, with its messages."""
     results: list[Replay] = []
     for seconds, messages in parts:
-        results.append(line.replay(messages, now=at(seconds), after=results[-1] if results else None))
+        results.append(pipe.replay(messages, now=at(seconds), after=results[-1] if results else None))
     check_books(results)
     return results
 
 
 def statuses(result: Replay) -> set[str]:
-    return {each.status for each in result.held}
+    return {held.status for held in result.held}
 
 
 @pytest.mark.parametrize("line", [pipeline(), pipeline(on_gap=Wait())], ids=["default", "Wait()"])
@@ -45,15 +45,15 @@ def test_without_a_timeout_a_gap_waits_forever(line: Pipeline) -> None:
 @pytest.mark.parametrize(("seconds", "over"), [(9.999999, False), (10, True), (10.000001, True)])
 @pytest.mark.parametrize("then", ["park", "skip", "fail"])
 def test_a_wait_ends_exactly_at_its_timeout(then: str, seconds: float, over: bool) -> None:
-    line = waiting(then)
-    before = line.replay(revisions(2), now=at(0))
+    pipe = waiting(then)
+    before = pipe.replay(revisions(2), now=at(0))
     if then == "fail" and over:
         with pytest.raises(
             GapError, match=r"group 'a': revision 1 is missing and the wait has expired; then='fail' ends"
         ):
-            line.replay([], now=at(seconds), after=before)
+            pipe.replay([], now=at(seconds), after=before)
         return
-    after = line.replay([], now=at(seconds), after=before)
+    after = pipe.replay([], now=at(seconds), after=before)
     check_books([before, after])
     expected = {"park": ("gap", []), "skip": ("open", ["v2"])}[then] if over else ("waiting", [])
     assert (after.timelines["a"].status.value, after.states["a"]) == expected
@@ -71,7 +71,7 @@ def test_the_wait_starts_with_the_oldest_held_message() -> None:
         early, late = run(waiting("park"), (0, revisions(3)), (5, revisions(newer)), (9, []), (10, []))[2:]
         assert (statuses(early), statuses(late)) == ({"waiting"}, {"gap"})
     results = run(waiting("park"), (0, revisions(2)), (5, revisions(4)), (6, revisions(1)), (14, []), (15, []))
-    assert [statuses(each) for each in results[2:]] == [{"waiting"}, {"waiting"}, {"gap"}]
+    assert [statuses(result) for result in results[2:]] == [{"waiting"}, {"waiting"}, {"gap"}]
     assert results[-1].errors == {"a": "revision 3 is missing and the wait has expired"}
 
 
@@ -92,8 +92,8 @@ def test_a_timeout_of_zero_does_not_wait() -> None:
 
 
 def test_the_first_step_may_have_no_time() -> None:
-    line = waiting("park", "1 second")
-    assert statuses(line.replay([], after=line.replay(revisions(2)))) == {"waiting"}
+    pipe = waiting("park", "1 second")
+    assert statuses(pipe.replay([], after=pipe.replay(revisions(2)))) == {"waiting"}
 
 
 # -- park ----------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_the_first_step_may_have_no_time() -> None:
 def test_a_group_parked_at_a_gap_names_the_missing_revision_and_holds_messages() -> None:
     last = run(waiting("park"), (0, revisions(4, 6)), (10, []), (11, revisions(5, 5)), (12, revisions(9)))[-1]
     assert last.errors == {"a": "revision 1 is missing and the wait has expired"}
-    assert [(each.status, each.message["r"]) for each in last.held] == [("gap", number) for number in (4, 5, 6, 9)]
+    assert [(held.status, held.message["r"]) for held in last.held] == [("gap", number) for number in (4, 5, 6, 9)]
 
 
 def test_the_error_at_a_gap_names_no_revision_that_has_come() -> None:
@@ -147,14 +147,16 @@ def test_a_skipped_revision_arriving_later_is_rejected_as_skipped() -> None:
     assert results[1].states == {"a": ["v1", "v4"]}
     last = results[-1]
     assert last.states == {"a": ["v1", "v4", "v5"]}
-    assert [(each.reason, each.message["r"]) for each in last.rejected] == [("skipped", number) for number in (2, 3, 2)]
+    assert [(rejection.reason, rejection.message["r"]) for rejection in last.rejected] == [
+        ("skipped", number) for number in (2, 3, 2)
+    ]
     assert last.rejected[0].detail == "its revision had already been skipped when it arrived"
     assert (last.counts.duplicate, last.counts.stale) == (2, 0)
 
 
 def test_skip_applies_to_every_gap_whose_wait_ended_and_no_other() -> None:
     results = run(waiting("skip"), (0, revisions(2, 4)), (5, revisions(7)), (10, []), (14, []), (15, []))
-    states = [each.states["a"] for each in results]
+    states = [result.states["a"] for result in results]
     assert states == [[], [], ["v2", "v4"], ["v2", "v4"], ["v2", "v4", "v7"]]
     assert results[2].timelines["a"].skipped == [(1, 1), (3, 3)]
     assert results[4].timelines["a"].skipped == [(1, 1), (3, 3), (5, 6)]
@@ -170,7 +172,7 @@ def test_a_younger_message_before_an_older_one_does_not_extend_the_wait() -> Non
 def test_skipping_stops_at_a_failing_message() -> None:
     messages = arrive([{"r": 2, "v": BAD}, {"r": 4, "v": "v4"}])
     last = run(waiting("skip"), (0, messages), (10, []))[-1]
-    assert (last.states, [each.message["r"] for each in last.held]) == ({"a": []}, [2, 4])
+    assert (last.states, [held.message["r"] for held in last.held]) == ({"a": []}, [2, 4])
     assert last.timelines["a"].skipped == [(1, 1)]
 
 
@@ -198,24 +200,24 @@ def test_skipped_revisions_count_against_the_remembered_revisions(
 
 
 def test_then_fail_ends_the_run_and_keeps_the_step_before() -> None:
-    line = waiting("fail")
-    before = line.replay(revisions(1, 4), now=at(0))
+    pipe = waiting("fail")
+    before = pipe.replay(revisions(1, 4), now=at(0))
     with pytest.raises(GapError, match="revisions 2 to 3 are missing"):
-        line.replay(revisions(9), now=at(10), after=before)
-    again = line.replay(revisions(2, 3), now=at(11), after=before)
-    assert again.states == {"a": ["v1", "v2", "v3", "v4"]}
+        pipe.replay(revisions(9), now=at(10), after=before)
+    repeated = pipe.replay(revisions(2, 3), now=at(11), after=before)
+    assert repeated.states == {"a": ["v1", "v2", "v3", "v4"]}
 
 
 # -- several groups ------------------------------------------------------------------------------------------
 
 
 def test_each_group_has_its_own_wait() -> None:
-    line = waiting("park")
+    pipe = waiting("park")
     first = arrive([{"g": "a", "r": 2, "v": 2}, {"g": "c", "r": 1, "v": 1}])
     results = run(
-        line, (0, first), (5, arrive([{"g": "b", "r": 2, "v": 2}])), (10, arrive([{"g": "c", "r": 2, "v": 2}]))
+        pipe, (0, first), (5, arrive([{"g": "b", "r": 2, "v": 2}])), (10, arrive([{"g": "c", "r": 2, "v": 2}]))
     )
-    assert {group: line.status.value for group, line in results[-1].timelines.items()} == {
+    assert {group: timeline.status.value for group, timeline in results[-1].timelines.items()} == {
         "a": "gap",
         "b": "waiting",
         "c": "open",
@@ -225,10 +227,10 @@ def test_each_group_has_its_own_wait() -> None:
 
 def test_gaps_lists_the_missing_revisions_with_their_age() -> None:
     results = run(pipeline(Gapless("r", start=0)), (0, revisions(3)), (5, revisions(8, 4)), (7, revisions(2)))
-    line = results[-1].timelines["a"]
+    timeline = results[-1].timelines["a"]
     noon = int(NOON.timestamp()) * 1_000_000
-    assert line.gaps() == [(0, 1, noon), (5, 7, noon + 5_000_000)]  # type: ignore[attr-defined]
-    assert line.since_us() == noon  # type: ignore[attr-defined]
+    assert timeline.gaps() == [(0, 1, noon), (5, 7, noon + 5_000_000)]  # type: ignore[attr-defined]
+    assert timeline.since_us() == noon  # type: ignore[attr-defined]
 
 
 def test_time_going_back_ends_no_wait() -> None:

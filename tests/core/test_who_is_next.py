@@ -46,9 +46,9 @@ class Model:
             self.holds[number] = self.groups[number]
         return number
 
-    def went(self, got: int | None) -> bool:
+    def went(self, number: int | None) -> bool:
         """Return whether this is who is next."""
-        return got == self.next()
+        return number == self.next()
 
 
 class UngroupedFirstModel(Model):
@@ -56,20 +56,20 @@ class UngroupedFirstModel(Model):
 
     overtakings = 0
 
-    def went(self, got: int | None) -> bool:
+    def went(self, number: int | None) -> bool:
         eligible = list(filter(self.may_go, self.waiting))
-        ungrouped = [each for each in eligible if self.groups[each] is None][:1]
-        grouped = [next(each for each in eligible if self.groups[each] == group) for group in self.idle(eligible)]
+        ungrouped = [task for task in eligible if self.groups[task] is None][:1]
+        grouped = [next(task for task in eligible if self.groups[task] == group) for group in self.idle(eligible)]
         is_overtaking = bool(ungrouped) and self.overtakings < limits.BROKER_OVERTAKINGS
         self.overtakings = self.overtakings + 1 if is_overtaking else 0
         right = ungrouped if is_overtaking else grouped or ungrouped or [None]
-        if got is not None:
-            self.leave(got)
-            self.holds[got] = self.groups[got]
-        return got in right
+        if number is not None:
+            self.leave(number)
+            self.holds[number] = self.groups[number]
+        return number in right
 
     def idle(self, eligible: list[int]) -> set[Hashable]:
-        return {self.groups[each] for each in eligible} - {None}
+        return {self.groups[task] for task in eligible} - {None}
 
 
 arrivals = st.tuples(
@@ -92,46 +92,46 @@ departures = st.tuples(
 def test_the_scheduler_equals_a_linear_search_model(
     fairness: Fairness, max_active: int, max_queued: int, steps: list[tuple[str, Any, Any, int]]
 ) -> None:
-    turns = scheduler(fairness, max_active, max_queued)
+    slots = scheduler(fairness, max_active, max_queued)
     model = (UngroupedFirstModel if fairness == "ungrouped-first" else Model)(max_active, max_queued)
     places: dict[int, Any] = {}
-    told: list[int] = []
-    for what, group, how, times in steps:
+    let_in: list[int] = []
+    for step, group, how, times in steps:
         for _ in range(times):
             before = list(model.outside)
-            told.clear()
-            if what == "arrive":
-                _arrive(turns, model, places, told, group, how)
-            elif what == "withdraw" and (lists := [each for each in model.waiting if isinstance(places[each], list)]):
+            let_in.clear()
+            if step == "arrive":
+                _arrive(slots, model, places, let_in, group, how)
+            elif step == "withdraw" and (lists := [task for task in model.waiting if isinstance(places[task], list)]):
                 number = lists[how % len(lists)]
-                turns.withdraw(places[number])
+                slots.withdraw(places[number])
                 model.leave(number)
                 assert places.pop(number) == []  # it keeps nothing alive
-            elif what == "next" and model.holds:
+            elif step == "next" and model.holds:
                 number = sorted(model.holds)[how % len(model.holds)]
-                one = turns.next(model.holds.pop(number))
-                assert model.went(None if one is None else one[1])
-            elif what == "clear":
-                assert sorted(one[1] for one in turns.clear()) == sorted(model.waiting)
+                next_task = slots.next(model.holds.pop(number))
+                assert model.went(None if next_task is None else next_task[1])
+            elif step == "clear":
+                assert sorted(task[1] for task in slots.clear()) == sorted(model.waiting)
                 model.waiting.clear()
                 model.outside.clear()
-            assert (turns.active, turns.queued) == (len(model.holds), model.queued)
-            assert told == [each for each in before if each not in model.outside]
-            standing = [one for line in (turns._arrivals, *turns._busy.values()) for one in line or ()]
+            assert (slots.active, slots.queued) == (len(model.holds), model.queued)
+            assert let_in == [task for task in before if task not in model.outside]
+            standing = [task for tasks in (slots._arrivals, *slots._busy.values()) for task in tasks or ()]
             assert len(standing) <= 2 * len(model.waiting) + max_active + 33
-            assert turns._gone == standing.count([])
+            assert slots._gone == standing.count([])
 
 
 def _arrive(
-    turns: Scheduler[Any], model: Model, places: dict[int, Any], told: list[int], group: Hashable, how: str
+    slots: Scheduler[Any], model: Model, places: dict[int, Any], let_in: list[int], group: Hashable, how: str
 ) -> None:
     number = len(model.groups)
     model.groups[number] = group
-    one: Any = (group, number) if how == "enter" else [group, number]
-    places[number] = one
-    goes = model.may_go(number)
-    refused = not goes and model.queued >= model.max_queued
-    if goes:
+    task: Any = (group, number) if how == "enter" else [group, number]
+    places[number] = task
+    has_slot = model.may_go(number)
+    refused = not has_slot and model.queued >= model.max_queued
+    if has_slot:
         assert not any(map(model.may_go, model.waiting))
         model.holds[number] = group
     elif not refused or how == "put":
@@ -141,17 +141,17 @@ def _arrive(
     if how == "enter":
         if refused:
             with pytest.raises(QueueFull):
-                turns.enter(one)
+                slots.enter(task)
         else:
-            assert turns.enter(one) is goes
-    elif turns.take(group):
-        assert goes
+            assert slots.enter(task) is has_slot
+    elif slots.take(group):
+        assert has_slot
     elif refused and how == "wait":
         with pytest.raises(QueueFull):
-            turns.wait(one)
+            slots.wait(task)
     else:
-        assert not goes
-        assert turns.wait(one, (lambda: told.append(number)) if how == "put" else None) is refused
+        assert not has_slot
+        assert slots.wait(task, (lambda: let_in.append(number)) if how == "put" else None) is refused
 
 
 @pytest.mark.parametrize("fairness", ["oldest", "ungrouped-first"])
@@ -165,34 +165,34 @@ def test_no_waiting_task_starves_under_permanent_load(
     fairness: Fairness, max_active: int, waiting: list[Hashable], load: Hashable
 ) -> None:
     """Whatever waits has its turn, though others come all the time: without a group, or of another group."""
-    turns = scheduler(fairness, max_active, 10_000)
+    slots = scheduler(fairness, max_active, 10_000)
     holds: list[tuple[Hashable, int]] = []
     number = 0
 
     def arrive(group: Hashable) -> None:
         nonlocal number
-        if turns.enter((group, number)):
+        if slots.enter((group, number)):
             holds.append((group, number))
         number += 1
 
     for _ in range(max_active):
         arrive(None)
-    left = set(range(number, number + len(waiting)))
+    pending = set(range(number, number + len(waiting)))
     for group in waiting:
         arrive(group)
     for _ in range((limits.BROKER_OVERTAKINGS + 1 + max_active) * (len(waiting) + 1)):
         arrive(load)
-        one = turns.next(holds.pop(0)[0])
-        if one is not None:
-            holds.append(one)
-            left.discard(one[1])
-    assert not left
+        task = slots.next(holds.pop(0)[0])
+        if task is not None:
+            holds.append(task)
+            pending.discard(task[1])
+    assert not pending
 
 
 @pytest.mark.parametrize("max_active", [1, 2])
 def test_an_unhashable_group_is_refused(max_active: int) -> None:
-    turns = Scheduler[Any](max_active, 10)
-    turns.take("a")
+    slots = Scheduler[Any](max_active, 10)
+    slots.take("a")
     with pytest.raises(InputError, match="expected a hashable value"):
-        turns.enter(([], 1))
-    assert (turns.active, turns.queued) == (1, 0)
+        slots.enter(([], 1))
+    assert (slots.active, slots.queued) == (1, 0)

@@ -291,7 +291,7 @@ def _duration_us(text: str, option: str) -> int:
         InputError: if it is not valid.
     """
     try:
-        return duration_us(text, what=option)
+        return duration_us(text, label=option)
     except PipelineError as error:
         raise InputError(str(error)) from error
 

@@ -92,8 +92,8 @@ def field_names(record: type) -> tuple[str, ...] | None:
     if dataclasses.is_dataclass(record):
         return tuple(field.name for field in dataclasses.fields(record))
     # A Struct is recognised by its attribute, so that core needs only the standard library.
-    found: tuple[str, ...] | None = getattr(record, "__struct_fields__", None)
-    return tuple(record.__pydantic_fields__) if found is None and is_model(record) else found  # type: ignore[attr-defined]
+    names: tuple[str, ...] | None = getattr(record, "__struct_fields__", None)
+    return tuple(record.__pydantic_fields__) if names is None and is_model(record) else names  # type: ignore[attr-defined]
 
 
 def is_model(record: object) -> bool:
@@ -132,9 +132,9 @@ def _encoded(value: Any) -> str:
 
 def _with_plain_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {_plain_key(key): _with_plain_keys(each) for key, each in value.items()}
+        return {_plain_key(key): _with_plain_keys(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_plain_keys(each) for each in value]
+        return [_with_plain_keys(item) for item in value]
     names = field_names(type(value))
     if names is None or isinstance(value, enum.Enum):
         return value
@@ -188,14 +188,14 @@ def canonical_without_nulls(value: Any, text: str) -> str:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [_without_nulls(each) for each in value]
+        return [_without_nulls(item) for item in value]
     names = field_names(type(value))
     if names is None or isinstance(value, enum.Enum):
         return value
-    found = ((name, getattr(value, name)) for name in names)
-    return {name: _without_nulls(each) for name, each in found if each is not None}
+    fields = ((name, getattr(value, name)) for name in names)
+    return {name: _without_nulls(field) for name, field in fields if field is not None}
 
 
 def digests(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[bytes]:
@@ -244,9 +244,9 @@ def effect_id(pipeline: str, group: str, epoch: int | None, place: int | str, in
     Returns:
         SHA-256 over the canonical JSON array of these five.
     """
-    at = place if isinstance(place, int) else _quote(place)
+    place_text = place if isinstance(place, int) else _quote(place)
     # Equals canonical([pipeline, group, epoch, place, index]); written out because it runs for every output.
-    text = f"[{_quote(pipeline)},{_quote(group)},{'null' if epoch is None else epoch},{at},{index}]"
+    text = f"[{_quote(pipeline)},{_quote(group)},{'null' if epoch is None else epoch},{place_text},{index}]"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

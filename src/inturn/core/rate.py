@@ -35,7 +35,7 @@ class Rate:
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limits.RATE_TIMES:
                 raise InputError(f"Rate({name}={value!r}); expected a whole number from 1 to {limits.RATE_TIMES:,}")
         try:
-            per_us = duration_us(self.per, what="Rate(per)")
+            per_us = duration_us(self.per, label="Rate(per)")
         except PipelineError as error:
             raise InputError(str(error)) from None
         if per_us < self.times:

@@ -69,11 +69,11 @@ class Scheduler(Generic[W]):
         self.active += 1
         return True
 
-    def wait(self, one: W, let_in: Callable[[], object] | None = None) -> bool:
+    def wait(self, task: W, let_in: Callable[[], object] | None = None) -> bool:
         """Let a task wait for a slot, after ``take`` has returned False.
 
         Args:
-            one: the task.
+            task: the task.
             let_in: if there is no room, the task gets a place all the same; this is called when there is room, or when
                 the task no longer waits.
 
@@ -87,15 +87,15 @@ class Scheduler(Generic[W]):
         if outside:
             if let_in is None:
                 raise QueueFull(f"{self.queued} tasks are already waiting, and max_queued={self._max_queued}")
-            self._outside[id(one)] = let_in
+            self._outside[id(task)] = let_in
             self._reach += 1
         if self.active >= self._max_active:
-            self._arrivals.append(one)
+            self._arrivals.append(task)
         else:
-            self._set_aside(one)
+            self._set_aside(task)
         return outside
 
-    def enter(self, one: W) -> bool:
+    def enter(self, task: W) -> bool:
         """Take a slot, or else wait for one: ``take`` and ``wait`` in one call, for callers to whom two cost too much.
 
         Returns:
@@ -105,55 +105,55 @@ class Scheduler(Generic[W]):
             QueueFull: if it would have to wait, and there is no room.
         """
         if self.active < self._max_active or len(self._arrivals) >= self._reach:
-            if self.take(one[0]):
+            if self.take(task[0]):
                 return True
-            self.wait(one)
+            self.wait(task)
         else:
             try:
-                hash(one[0])  # here, not when its turn comes
+                hash(task[0])  # here, not when its turn comes
             except TypeError as error:
-                raise _without_hash(one[0]) from error
-            self._arrivals.append(one)
+                raise _without_hash(task[0]) from error
+            self._arrivals.append(task)
         return False
 
     def next(self, group: Hashable) -> W | None:
         """Free the group's slot; return the task that has it now, if any."""
         busy = self._busy
         if group is not None:
-            behind = busy[group]
-            while behind:
-                one = behind.popleft()
-                if one:
+            followers = busy[group]
+            while followers:
+                task = followers.popleft()
+                if task:
                     self._reach += 1
                     if self._outside:
-                        self._let_in(one)
-                    return one
+                        self._let_in(task)
+                    return task
                 self._gone -= 1
             del busy[group]
         arrivals = self._arrivals
         while arrivals:
-            one = arrivals.popleft()
-            if not one:
+            task = arrivals.popleft()
+            if not task:
                 self._gone -= 1
                 self._reach -= 1
                 continue
-            group = one[0]
+            group = task[0]
             if group is not None:
                 if group in busy:
-                    self._set_aside(one)
+                    self._set_aside(task)
                     continue
                 busy[group] = None
             if self._outside:
-                self._let_in(one)
-            return one
+                self._let_in(task)
+            return task
         self.active -= 1
         return None
 
-    def withdraw(self, one: list[Any]) -> None:
+    def withdraw(self, task: list[Any]) -> None:
         """Withdraw a waiting task, and empty it."""
         if self._outside:
-            self._let_in(one)
-        one.clear()
+            self._let_in(task)
+        task.clear()
         self._gone += 1
         self._reach += 1
         if self._gone > _SPARE + self.active + self.queued + len(self._outside):
@@ -161,27 +161,27 @@ class Scheduler(Generic[W]):
 
     def clear(self) -> list[W]:
         """Withdraw all waiting tasks, and return them."""
-        waited = [one for line in (self._arrivals, *self._busy.values()) for one in line or () if one]
+        waited = [task for tasks in (self._arrivals, *self._busy.values()) for task in tasks or () if task]
         self._arrivals.clear()
-        for behind in self._busy.values():
-            if behind:
-                behind.clear()
+        for followers in self._busy.values():
+            if followers:
+                followers.clear()
         self._gone, self._reach = 0, self._max_queued
         while self._outside:
             _, let_in = self._outside.popitem(last=False)
             let_in()
         return waited
 
-    def _set_aside(self, one: W) -> None:
-        behind = self._busy[one[0]]
-        if behind is None:
-            behind = self._busy[one[0]] = deque()
-        behind.append(one)
+    def _set_aside(self, task: W) -> None:
+        followers = self._busy[task[0]]
+        if followers is None:
+            followers = self._busy[task[0]] = deque()
+        followers.append(task)
         self._reach -= 1
 
-    def _let_in(self, left: Sequence[Any]) -> None:
+    def _let_in(self, task: Sequence[Any]) -> None:
         """Handle a task that no longer waits: if it was inside, the first from outside comes in."""
-        let_in = self._outside.pop(id(left), None)
+        let_in = self._outside.pop(id(task), None)
         if let_in is None:
             _, let_in = self._outside.popitem(last=False)
         self._reach -= 1
@@ -190,11 +190,11 @@ class Scheduler(Generic[W]):
     def _clean_up(self) -> None:
         """Remove withdrawn tasks."""
         standing = len(self._arrivals)
-        for line in (self._arrivals, *self._busy.values()):
-            if line:
-                waiting = [one for one in line if one]
-                line.clear()
-                line.extend(waiting)
+        for tasks in (self._arrivals, *self._busy.values()):
+            if tasks:
+                waiting = [task for task in tasks if task]
+                tasks.clear()
+                tasks.extend(waiting)
         self._reach -= standing - len(self._arrivals)
         self._gone = 0
 
@@ -219,33 +219,33 @@ class UngroupedFirst(Scheduler[W]):
         self._busy[None] = self._ungrouped
 
     @override
-    def wait(self, one: W, let_in: Callable[[], object] | None = None) -> bool:
+    def wait(self, task: W, let_in: Callable[[], object] | None = None) -> bool:
         """Let a task wait for a slot; see :class:`Scheduler`."""
-        outside = super().wait(one, let_in)
-        if one[0] is None:  # it came to the end of the line, since all slots are occupied
+        outside = super().wait(task, let_in)
+        if task[0] is None:  # it came to the end of the line, since all slots are occupied
             self._set_aside(self._arrivals.pop())
         return outside
 
     @override
-    def enter(self, one: W) -> bool:
+    def enter(self, task: W) -> bool:
         """Take a slot, or else wait for one; see :class:`Scheduler`."""
-        has_slot = super().enter(one)
-        if not has_slot and one[0] is None:
+        has_slot = super().enter(task)
+        if not has_slot and task[0] is None:
             self._set_aside(self._arrivals.pop())
         return has_slot
 
     @override
     def next(self, group: Hashable) -> W | None:
         """Free the group's slot; return the task that has it now, if any."""
-        if self._overtakings < limits.BROKER_OVERTAKINGS and (one := self._first_of(self._ungrouped)) is not None:
+        if self._overtakings < limits.BROKER_OVERTAKINGS and (task := self._first_of(self._ungrouped)) is not None:
             self._overtakings += 1
             self._pass_over(group)
-            return one
+            return task
         self._overtakings = 0
-        one = self._next_of_groups(group)
-        if one is None and (one := self._first_of(self._ungrouped)) is not None:
+        task = self._next_of_groups(group)
+        if task is None and (task := self._first_of(self._ungrouped)) is not None:
             self.active += 1  # no group waits
-        return one
+        return task
 
     def _next_of_groups(self, group: Hashable) -> W | None:
         if self._passed_over:
@@ -253,8 +253,8 @@ class UngroupedFirst(Scheduler[W]):
             group = None
         while self._passed_over:
             first = self._passed_over.popleft()
-            if (one := self._first_of(self._busy[first] or deque())) is not None:
-                return one
+            if (task := self._first_of(self._busy[first] or deque())) is not None:
+                return task
             del self._busy[first]
         return super().next(group)
 
@@ -265,15 +265,15 @@ class UngroupedFirst(Scheduler[W]):
             else:
                 del self._busy[group]
 
-    def _first_of(self, line: deque[W]) -> W | None:
+    def _first_of(self, tasks: deque[W]) -> W | None:
         """Remove and return the first task set aside in a line; pass over withdrawn ones."""
-        while line:
-            one = line.popleft()
-            if one:
+        while tasks:
+            task = tasks.popleft()
+            if task:
                 self._reach += 1
                 if self._outside:
-                    self._let_in(one)
-                return one
+                    self._let_in(task)
+                return task
             self._gone -= 1
         return None
 

@@ -90,14 +90,14 @@ def _of(frame: FrameType) -> _LoadedSource | None:
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
     """Yield the frames of an exception and of those that it came from."""
-    left, seen = [error], set[int]()
-    while left and len(seen) < _MOST:
-        each = left.pop()
-        if id(each) in seen:
+    pending, seen = [error], set[int]()
+    while pending and len(seen) < _MOST:
+        current = pending.pop()
+        if id(current) in seen:
             continue
-        seen.add(id(each))
-        trace = each.__traceback__
+        seen.add(id(current))
+        trace = current.__traceback__
         while trace is not None:
             yield trace.tb_frame
             trace = trace.tb_next
-        left += [other for other in (each.__cause__, each.__context__) if other is not None]
+        pending += [other for other in (current.__cause__, current.__context__) if other is not None]

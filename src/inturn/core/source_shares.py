@@ -105,6 +105,6 @@ def share(partitions: Sequence[SourcePartition], instances: Collection[str], me:
     ranked = sorted({*instances, me})
     least, more = divmod(len(partitions), len(ranked))
     quota = least + (ranked.index(me) < more)
-    mine = [each.name for each in partitions if each.owner == me]
-    free = [each.name for each in partitions if each.owner != me and not each.is_owned(now_ms)]
-    return PartitionShare(mine[:quota], free[: max(0, quota - len(mine))], mine[quota:])
+    own = [partition.name for partition in partitions if partition.owner == me]
+    free = [partition.name for partition in partitions if partition.owner != me and not partition.is_owned(now_ms)]
+    return PartitionShare(own[:quota], free[: max(0, quota - len(own))], own[quota:])

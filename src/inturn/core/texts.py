@@ -39,7 +39,7 @@ def is_text(text: str) -> bool:
     return half_at(text) is None
 
 
-def name_fault(what: str, name: str) -> str:
+def name_fault(label: str, name: str) -> str:
     r"""Return why a text cannot be the name of a group or an id; empty if it can.
 
     >>> name_fault("group", "acct-1"), name_fault("group", "")
@@ -48,48 +48,50 @@ def name_fault(what: str, name: str) -> str:
     if 0 < len(name) <= limits.ID_LENGTH and name.isascii() and "\0" not in name:  # as nearly all are
         return ""
     if not 0 < len(name) <= limits.ID_LENGTH:
-        return f"{what} is {quoted(name)}; {_FIT}"
+        return f"{label} is {quoted(name)}; {_FIT}"
     if "\0" in name:
         return (
-            f"{what} is {quoted(name)}, with a NUL at index {name.index(chr(0))}, which not every store supports; "
+            f"{label} is {quoted(name)}, with a NUL at index {name.index(chr(0))}, which not every store supports; "
             "remove it"
         )
-    return text_fault(what, name)
+    return text_fault(label, name)
 
 
-def text_fault(what: str, text: str) -> str:
+def text_fault(label: str, text: str) -> str:
     """Return why UTF-8 cannot encode a text; empty if it can."""
-    at = half_at(text)
-    if at is None:
+    index = half_at(text)
+    if index is None:
         return ""
-    return f"{what} is {quoted(text)}, with an unpaired surrogate at index {at}, not encodable as UTF-8; fix the text"
+    return (
+        f"{label} is {quoted(text)}, with an unpaired surrogate at index {index}, not encodable as UTF-8; fix the text"
+    )
 
 
-def checked(what: str, name: object) -> str:
+def checked(label: str, name: object) -> str:
     """Return the name of a group, or an id, after checking it.
 
     Raises:
         InputError: if it cannot be one.
     """
     if not isinstance(name, str):
-        raise InputError(f"{what} is {name!r}; {_FIT}")
+        raise InputError(f"{label} is {name!r}; {_FIT}")
     if 0 < len(name) <= limits.ID_LENGTH and name.isascii() and "\0" not in name:  # as nearly all are
         return name
-    if fault := name_fault(what, name):
-        raise InputError(fault)
+    if problem := name_fault(label, name):
+        raise InputError(problem)
     return name
 
 
-def checked_text(what: str, text: object) -> str:
+def checked_text(label: str, text: object) -> str:
     """Return a text, after checking that UTF-8 can encode it.
 
     Raises:
         InputError: if it is not a text, or one that UTF-8 cannot encode.
     """
     if not isinstance(text, str):
-        raise InputError(f"{what} is {text!r}; expected a text")
-    if fault := text_fault(what, text):
-        raise InputError(fault)
+        raise InputError(f"{label} is {text!r}; expected a text")
+    if problem := text_fault(label, text):
+        raise InputError(problem)
     return text
 
 
@@ -116,9 +118,9 @@ def _is_holdable(value: Any) -> bool:
 
 
 def _are_holdable(values: Iterable[Any]) -> bool:
-    for each in values:  # a call for each value would take twice as long
-        kind = each.__class__
-        if not (each.isascii() if kind is str else kind in _OTHERS) and not _is_holdable(each):
+    for value in values:  # a call for each value would take twice as long
+        kind = value.__class__
+        if not (value.isascii() if kind is str else kind in _OTHERS) and not _is_holdable(value):
             return False
     return True
 
@@ -126,7 +128,7 @@ def _are_holdable(values: Iterable[Any]) -> bool:
 def _fields(value: Any) -> Iterable[str]:
     """Return the fields of a dataclass, a Struct or a model; none of any other value."""
     known = ("__struct_fields__", "__dataclass_fields__", "__pydantic_fields__")
-    return next(filter(None, (getattr(value, each, ()) for each in known)), ())
+    return next(filter(None, (getattr(value, name, ()) for name in known)), ())
 
 
 def _path(value: Any, path: str) -> str:
@@ -136,12 +138,12 @@ def _path(value: Any, path: str) -> str:
     if isinstance(value, Mapping):
         if not all(map(_is_holdable, value)):
             return f"a name in {path}" if path else "a name"
-        parts = ((f"{path}.{key}" if path else f"{key}", each) for key, each in value.items())
+        parts = ((f"{path}.{key}" if path else f"{key}", item) for key, item in value.items())
     elif isinstance(value, list | tuple | Set):
-        parts = ((f"{path}[{at}]", each) for at, each in enumerate(value))
+        parts = ((f"{path}[{index}]", item) for index, item in enumerate(value))
     else:
         parts = ((f"{path}.{name}" if path else name, getattr(value, name, None)) for name in _fields(value))
-    return next((_path(each, at) for at, each in parts if not _is_holdable(each)), path)
+    return next((_path(item, place) for place, item in parts if not _is_holdable(item)), path)
 
 
 def storable(text: str) -> str:
@@ -155,14 +157,14 @@ def storable(text: str) -> str:
     return text.replace("\0", "\\x00") if "\0" in text else text
 
 
-def note(what: str, text: object) -> str:
+def note(label: str, text: object) -> str:
     """Return an operator's note as it is stored: storable, and no longer than ``limits.ERROR_LENGTH``.
 
     Raises:
         InputError: if it is not a text.
     """
     if not isinstance(text, str):
-        raise InputError(f"{what} is {text!r}; expected a text")
+        raise InputError(f"{label} is {text!r}; expected a text")
     return storable(text[: limits.ERROR_LENGTH])[: limits.ERROR_LENGTH]
 
 
@@ -170,8 +172,8 @@ def text_of(error: BaseException) -> str:
     """Return the text of an exception of any code, or a note that it has none: its ``__str__`` may raise."""
     try:
         return str(error)
-    except Exception as fault:  # noqa: BLE001 - that code may raise anything
-        return f"<str() of the exception raised {type(fault).__name__}>"
+    except Exception as failure:  # noqa: BLE001 - that code may raise anything
+        return f"<str() of the exception raised {type(failure).__name__}>"
 
 
 def traceback_of(error: BaseException) -> str:
@@ -210,7 +212,9 @@ def visible(text: str, most: int | None = None) -> str:
     if cut:
         text = text[:most]
     if not text.isprintable():
-        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+        text = "".join(
+            character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+        )
     if most is not None and (cut or len(text) > most):
         return text[: most - 1] + "…"
     return text
@@ -223,5 +227,5 @@ def shown(text: str) -> str:
 
 def quoted(text: str) -> str:
     """Return a text in quotes for an error, cut if long."""
-    said = repr(text[: limits.SHOWN_LENGTH])
-    return said if len(text) <= limits.SHOWN_LENGTH else f"{said[:-1]}…{said[-1]}"
+    shortened = repr(text[: limits.SHOWN_LENGTH])
+    return shortened if len(text) <= limits.SHOWN_LENGTH else f"{shortened[:-1]}…{shortened[-1]}"

@@ -18,8 +18,8 @@ def when(moment: dt.datetime | None, now: dt.datetime) -> str:
     """Return a time in words, with its distance from now."""
     if moment is None:
         return "an unknown time"
-    gone = now - moment
-    ago = f"{_span(gone)} ago" if gone >= dt.timedelta(0) else f"in {_span(-gone)}"
+    elapsed = now - moment
+    ago = f"{_span(elapsed)} ago" if elapsed >= dt.timedelta(0) else f"in {_span(-elapsed)}"
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({ago})"
 
 

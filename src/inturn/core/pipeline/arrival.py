@@ -32,8 +32,8 @@ class ArrivalTimeline(KeyedTimeline):
 
     @override
     def add_external(self, remembered: Iterable[Remembered]) -> None:
-        for mark, known, turn in remembered:
-            self._known[mark] = (known, turn)
+        for mark, known, position in remembered:
+            self._known[mark] = (known, position)
             self._reminded.add(mark)
 
     @override

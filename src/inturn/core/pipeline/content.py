@@ -35,8 +35,8 @@ def differing_fields(pipeline: Pipeline, first: TimelineEntry, second: TimelineE
 
     There are none if the content of the first one is not that of its digest: a handler or a decision has changed it.
     """
-    one, other = (own_content(pipeline, fields_of(pipeline, each)) for each in (first, second))
-    if digest(one) != first.digest:
+    own_first, own_second = (own_content(pipeline, fields_of(pipeline, entry)) for entry in (first, second))
+    if digest(own_first) != first.digest:
         return []
-    names = sorted(one.keys() | other.keys())
-    return [name for name in names if digest({name: one.get(name)}) != digest({name: other.get(name)})]
+    names = sorted(own_first.keys() | own_second.keys())
+    return [name for name in names if digest({name: own_first.get(name)}) != digest({name: own_second.get(name)})]

@@ -133,11 +133,11 @@ def decide(group: Group, decision: Decision, remake: Remake, held_content: HeldC
 
 def no_gap(grade: type["Order"]) -> str:
     """Return why an order that does not detect gaps has none to skip, and what helps instead."""
-    why = f"{grade.__name__} does not detect gaps, so there is none to skip"
+    reason = f"{grade.__name__} does not detect gaps, so there is none to skip"
     if not grade.has_times:
-        return why
+        return reason
     return (
-        f"{why}: the group waits for its next message, since its held messages are within the lateness; "
+        f"{reason}: the group waits for its next message, since its held messages are within the lateness; "
         f"{grade.__name__}(…, idle='lateness') releases them after that time, and --final at the end of the messages"
     )
 
@@ -148,21 +148,21 @@ def overtaken(by: str) -> str:
 
 
 def _resume(group: Group, decision: Decision) -> str | None:
-    line = group.timeline
-    if line.parked is None:
+    timeline = group.timeline
+    if timeline.parked is None:
         return overtaken("the group is not parked")
-    if (moved := _moved(line, decision)) is not None:
+    if (moved := _moved(timeline, decision)) is not None:
         return moved
-    if line.parked is Status.GAP:
-        for entry in line.held.values():
+    if timeline.parked is Status.GAP:
+        for entry in timeline.held.values():
             entry.since_us = group.now_us
     group.continue_group()
     return None
 
 
 def _replace(group: Group, decision: Decision, remake: Remake) -> str | None:
-    line, old, new = group.timeline, decision.old or {}, decision.new
-    entry = _named(line, decision)
+    timeline, old, new = group.timeline, decision.old or {}, decision.new
+    entry = _named(timeline, decision)
     if isinstance(entry, str):
         return entry
     if new is None:
@@ -173,13 +173,13 @@ def _replace(group: Group, decision: Decision, remake: Remake) -> str | None:
             changed = f"{name} would change from {was!r} to {would_be!r}"
             return storable(f"{changed}: fields that place a message cannot be replaced")
     try:
-        made = remake(entry, _edited(old, new))
+        replacement = remake(entry, _edited(old, new))
     except InputError as error:
         return storable(str(error))  # an error of the message type
-    resumes = _fails(line, entry)
-    line.remove_held(entry)
+    resumes = _fails(timeline, entry)
+    timeline.remove_held(entry)
     # Place, identity and digest stay: a copy of the old content is still a duplicate of this message.
-    line.restore(replace(entry, message=made.message, ref=made.ref))
+    timeline.restore(replace(entry, message=replacement.message, ref=replacement.ref))
     if resumes:
         group.continue_group()
     return None
@@ -191,16 +191,16 @@ def _edited(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop(group: Group, decision: Decision) -> str | None:
-    line = group.timeline
-    entry = _named(line, decision)
+    timeline = group.timeline
+    entry = _named(timeline, decision)
     if isinstance(entry, str):
         return entry
-    resumes = _fails(line, entry)
-    if line.order.has_gaps and not resumes:
+    resumes = _fails(timeline, entry)
+    if timeline.order.has_gaps and not resumes:
         return "in a gapless order only the message on which the group's handler failed can be dropped"
-    if entry.epoch != (line.epoch or 0):
+    if entry.epoch != (timeline.epoch or 0):
         return f"the message belongs to epoch {entry.epoch}, which has not begun"
-    line.drop(entry)
+    timeline.drop(entry)
     group.journal.reject(group.name, entry, "dropped", _words("dropped", decision))
     if resumes:
         group.continue_group()
@@ -208,17 +208,17 @@ def _drop(group: Group, decision: Decision) -> str | None:
 
 
 def _skip(group: Group, decision: Decision) -> str | None:
-    line = group.timeline
-    if not line.order.has_gaps:
-        return no_gap(type(line.order))
-    if line.parked is Status.FAILED:
+    timeline = group.timeline
+    if not timeline.order.has_gaps:
+        return no_gap(type(timeline.order))
+    if timeline.parked is Status.FAILED:
         return "the group does not wait for a missing revision: its handler raised"
-    gap = _gap(line)
+    gap = _gap(timeline)
     if gap is None:
         return overtaken("no revision is missing")
-    if (decision.epoch, decision.turn, decision.last) != (line.epoch or 0, *gap):
-        return overtaken(_missing(line, gap))
-    line.skip(*gap)
+    if (decision.epoch, decision.turn, decision.last) != (timeline.epoch or 0, *gap):
+        return overtaken(_missing(timeline, gap))
+    timeline.skip(*gap)
     group.continue_group()
     return None
 
@@ -226,15 +226,15 @@ def _skip(group: Group, decision: Decision) -> str | None:
 def _give_up(group: Group, decision: Decision) -> str | None:
     if (moved := _moved(group.timeline, decision)) is not None:
         return moved
-    why = _words("given up", decision)
-    for entry in group.timeline.give_up(why):
-        group.journal.reject(group.name, entry, "given up", why)
+    reason = _words("given up", decision)
+    for entry in group.timeline.give_up(reason):
+        group.journal.reject(group.name, entry, "given up", reason)
     return None
 
 
-def _changed(line: Timeline, decision: Decision, held_content: HeldContent) -> str | None:
+def _changed(timeline: Timeline, decision: Decision, held_content: HeldContent) -> str | None:
     """Return why the message of a decision is not as the operator saw it: another decision has replaced its content."""
-    entry = None if decision.old is None or decision.last is not None else _named(line, decision)
+    entry = None if decision.old is None or decision.last is not None else _named(timeline, decision)
     if entry is None or isinstance(entry, str):  # the rule of the action reports a message that is not held
         return None
     content = held_content(entry)
@@ -276,31 +276,35 @@ def _number(text: str) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-def _moved(line: Timeline, decision: Decision) -> str | None:
+def _moved(timeline: Timeline, decision: Decision) -> str | None:
     """Return why a group is no longer where the operator saw it; None: it is, or the decision does not name a place."""
     if decision.last is not None:
-        gap = None if line.parked is Status.FAILED else _gap(line)
+        gap = None if timeline.parked is Status.FAILED else _gap(timeline)
         if gap is None:
             return overtaken("the group does not wait for a missing revision")
         # A gap that has become shorter from its end is the same one: the group waits for the same revision.
-        return None if (decision.epoch, decision.turn) == (line.epoch or 0, gap[0]) else overtaken(_missing(line, gap))
+        return (
+            None
+            if (decision.epoch, decision.turn) == (timeline.epoch or 0, gap[0])
+            else overtaken(_missing(timeline, gap))
+        )
     if decision.digest is None:
         return None
     # Decisions of older versions name the first message held after a gap; others may have arrived before it since.
-    held = line.held.values() if line.parked is Status.GAP else [line.head()] if line.held else []
-    if any(decision.digest == each.digest.hex() for each in held):
+    held = timeline.held.values() if timeline.parked is Status.GAP else [timeline.head()] if timeline.held else []
+    if any(decision.digest == entry.digest.hex() for entry in held):
         return None
-    return overtaken("another message is at the group's head" if line.held else "the group holds no message")
+    return overtaken("another message is at the group's head" if timeline.held else "the group holds no message")
 
 
-def _gap(line: Timeline) -> tuple[int, int] | None:
+def _gap(timeline: Timeline) -> tuple[int, int] | None:
     """Return the first and the last revision that are missing before the held messages of a group."""
-    gaps = line.gaps()
+    gaps = timeline.gaps()
     return gaps[0][:2] if gaps else None
 
 
-def _missing(line: Timeline, gap: tuple[int, int]) -> str:
-    return f"the missing revisions are {gap[0]} to {gap[1]} of epoch {line.epoch or 0}"
+def _missing(timeline: Timeline, gap: tuple[int, int]) -> str:
+    return f"the missing revisions are {gap[0]} to {gap[1]} of epoch {timeline.epoch or 0}"
 
 
 _RULES: Final[dict[DecisionAction, Callable[[Group, Decision], str | None]]] = {
@@ -311,27 +315,29 @@ _RULES: Final[dict[DecisionAction, Callable[[Group, Decision], str | None]]] = {
 }
 
 
-def _named(line: Timeline, decision: Decision) -> TimelineEntry | str:
+def _named(timeline: Timeline, decision: Decision) -> TimelineEntry | str:
     """Return the held message that a decision names, or why there is none."""
-    there = [
+    candidates = [
         entry
-        for entry in line.held.values()
+        for entry in timeline.held.values()
         if entry.epoch == decision.epoch
         and decision.turn in (None, entry.turn)
         and decision.message_id in (None, entry.id)
     ]
-    if not there:
+    if not candidates:
         return overtaken("the message is not held")
-    found = [entry for entry in there if decision.digest in (None, entry.digest.hex())]
-    if not found:
+    matches = [entry for entry in candidates if decision.digest in (None, entry.digest.hex())]
+    if not matches:
         return overtaken("another message is held in its place")
-    return found[0] if len(found) == 1 else f"the decision does not say which of {len(found)} held messages is meant"
+    return (
+        matches[0] if len(matches) == 1 else f"the decision does not say which of {len(matches)} held messages is meant"
+    )
 
 
-def _fails(line: Timeline, entry: TimelineEntry) -> bool:
+def _fails(timeline: Timeline, entry: TimelineEntry) -> bool:
     """Return whether the group is parked because its handler raised on this message."""
-    return line.parked is Status.FAILED and entry is line.head()
+    return timeline.parked is Status.FAILED and entry is timeline.head()
 
 
-def _words(what: str, decision: Decision) -> str:
-    return f"{what} by {decision.by}" + (f": {decision.why}" if decision.why else "")
+def _words(action: str, decision: Decision) -> str:
+    return f"{action} by {decision.by}" + (f": {decision.why}" if decision.why else "")

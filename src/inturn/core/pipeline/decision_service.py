@@ -105,16 +105,16 @@ class Precondition(NamedTuple):
         return {name: cls(mark=mark) for name, mark in marks.items()}
 
     @classmethod
-    def of(cls, asked: GroupDecisionArguments) -> "Precondition":
+    def of(cls, args: GroupDecisionArguments) -> "Precondition":
         """Return the place that options name.
 
         Raises:
             InputError: if one is of another type.
         """
         for name, kind in (("if_revision", int), ("if_epoch", int), ("if_digest", str)):
-            if not isinstance(value := asked.get(name), kind | None):
+            if not isinstance(value := args.get(name), kind | None):
                 raise InputError(f"{name} is {value!r}; expected {'a whole number' if kind is int else 'a string'}")
-        return cls(asked.get("if_revision"), asked.get("if_epoch"), asked.get("if_digest"))
+        return cls(args.get("if_revision"), args.get("if_epoch"), args.get("if_digest"))
 
     def check(self, subject: DecisionSubject) -> None:
         """Check that a group with this subject has not changed.
@@ -123,13 +123,13 @@ class Precondition(NamedTuple):
             GroupMoved: if it has.
         """
         digest = None if subject.head is None else subject.head.digest
-        for what, wanted, found in (
+        for label, expected, actual in (
             ("revision", self.revision, subject.turn),
             ("epoch", self.epoch, subject.epoch),
             ("the message", self.digest, digest),
         ):
-            if wanted not in (None, found):
-                raise GroupMoved(overtaken(f"{subject.words}, not at {what} {wanted}"))
+            if expected not in (None, actual):
+                raise GroupMoved(overtaken(f"{subject.words}, not at {label} {expected}"))
         if self.mark not in (None, subject.mark):
             raise GroupMoved(overtaken(f"{subject.words}, which is not the state that was shown"))
 
@@ -156,7 +156,7 @@ class DecisionService(Inspector):
     def batch(self, first: str, count: int) -> list[str]:
         """Return the names of decisions that were recorded together, from the name of the first."""
         stem, _, number = first.rpartition(".")
-        return [first] if count == 1 or not number.isdigit() else [f"{stem}.{each:06d}" for each in range(count)]
+        return [first] if count == 1 or not number.isdigit() else [f"{stem}.{index:06d}" for index in range(count)]
 
     @abstractmethod
     def may_apply_automatically(self) -> bool:
@@ -168,23 +168,23 @@ class DecisionService(Inspector):
         *names: str,
         content: dict[str, Any] | None = None,
         seen: Mapping[str, Precondition] | None = None,
-        **asked: Unpack[DecisionArguments],
+        **args: Unpack[DecisionArguments],
     ) -> DecisionDraft:
         """Prepare decisions about the named or selected groups, and record none.
 
         Args:
             action: kind of decision.
-            names: the groups; without any, ``asked`` selects them.
+            names: the groups; without any, ``args`` selects them.
             content: for ``replace``, the new content.
             seen: where the operator saw each group; a group that has changed since is left out.
-            asked: see :class:`DecisionArguments`.
+            args: see :class:`DecisionArguments`.
 
         Raises:
             InputError: if nothing selects a group, ``by`` is missing, or ``if_revision`` is given for several.
         """
-        author = _author(asked)
-        selection = Selection(names, patterns(asked.get("group")), asked.get("error"), asked.get("all", False))
-        place = Precondition.of(asked)
+        author = _author(args)
+        selection = Selection(names, patterns(args.get("group")), args.get("error"), args.get("all", False))
+        place = Precondition.of(args)
         if len(names) != 1 and place != Precondition():
             raise InputError("if_revision, if_epoch and if_digest apply to one group; pass the name of that group only")
         groups, void = self._selected(action, selection)
@@ -195,7 +195,7 @@ class DecisionService(Inspector):
         heads: Mapping[str, HeldMessageStatus] = {}
         for number, group in enumerate(groups):
             if number % limits.DECIDED_AT_ONCE == 0:
-                heads = self.heads([each.group for each in groups[number : number + limits.DECIDED_AT_ONCE]])
+                heads = self.heads([group.group for group in groups[number : number + limits.DECIDED_AT_ONCE]])
             held = [heads[group.group]] if group.group in heads else []
             subject = self.subject(group, held)
             try:
@@ -209,7 +209,7 @@ class DecisionService(Inspector):
                 "id": f"{batch}.{len(decisions):06d}",
                 "at_us": at_us,
                 "by": author,
-                "why": asked.get("why", ""),
+                "why": args.get("why", ""),
             }
             decisions.append(Decision(action=action, group=group.group, **about))
             marks[group.group] = subject.mark
@@ -218,14 +218,14 @@ class DecisionService(Inspector):
     def _selected(self, action: DecisionAction, selection: Selection) -> tuple[list[GroupStatus], dict[str, str]]:
         """Return the selected groups, and the named ones that do not exist, with the reason."""
         if not selection.names and action is DecisionAction.UPGRADE:
-            older = (each for each in self.groups() if each.old_version is not None)
-            return [each for each in older if selection.matches(each.group, each.error)], {}
+            older = (group for group in self.groups() if group.old_version is not None)
+            return [group for group in older if selection.matches(group.group, group.error)], {}
         if not selection.names:
             statuses = SELECTED[action]
             return [
-                each
-                for each in self.unsettled()
-                if each.status in statuses and selection.matches(each.group, each.error)
+                group
+                for group in self.unsettled()
+                if group.status in statuses and selection.matches(group.group, group.error)
             ], {}
         names = [checked_text("group", name) for name in dict.fromkeys(selection.names)]
         known = self.statuses(names)
@@ -235,7 +235,7 @@ class DecisionService(Inspector):
     def record(self, draft: DecisionDraft) -> DecisionReport:
         """Append the decisions of a draft, and report their results so far."""
         names = self.append(draft.decisions) if draft.decisions else []
-        pending = {each.group: name for each, name in zip(draft.decisions, names, strict=True)}
+        pending = {decision.group: name for decision, name in zip(draft.decisions, names, strict=True)}
         return DecisionReport(draft.action, [], dict(draft.void), pending)
 
     def updated(self, report: DecisionReport) -> DecisionReport:
@@ -321,16 +321,16 @@ class DecisionService(Inspector):
             if group.status == Status.GAP or (group.status == Status.WAITING and self.order.grade.has_gaps):
                 raise GroupMoved(f"group {group.group!r} changed while it was read; decide again")
             return {}
-        for each in held:
-            if revision in (None, each.turn) and message_id in (None, each.id):
+        for item in held:
+            if revision in (None, item.turn) and message_id in (None, item.id):
                 break
         else:
-            holds = f"does not hold this message; held messages: {', '.join(self.place(each) for each in held)}"
+            holds = f"does not hold this message; held messages: {', '.join(self.place(entry) for entry in held)}"
             raise InputError(f"group {group.group!r} {holds if held else 'holds no messages'}")
-        about: dict[str, Any] = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
+        about: dict[str, Any] = {"epoch": item.epoch, "turn": item.turn, "message_id": item.id, "digest": item.digest}
         if action is DecisionAction.RESUME:
             return about
-        old = json.loads(canonical(each.content))
+        old = json.loads(canonical(item.content))
         return about | {"old": old} | ({} if new is None else {"new": {**old, **new}})
 
 
@@ -345,12 +345,12 @@ class GroupDecisions:
     def __init__(self, decider: DecisionService) -> None:
         self.inspector = decider
 
-    def resume(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
+    def resume(self, *names: str, **args: Unpack[DecisionArguments]) -> DecisionReport:
         """Let groups try their first message again, or wait for a gap again.
 
         Args:
             names: the groups; without any, the options select them.
-            asked: see :class:`DecisionArguments`.
+            args: see :class:`DecisionArguments`.
 
         Returns:
             The results so far; :meth:`updated` returns the current ones.
@@ -358,42 +358,42 @@ class GroupDecisions:
         Raises:
             InputError: if nothing selects a group, or ``by`` is missing.
         """
-        return self.inspector.record(self.inspector.prepare(DecisionAction.RESUME, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.RESUME, *names, **args))
 
-    def drop(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
+    def drop(self, *names: str, **args: Unpack[DecisionArguments]) -> DecisionReport:
         """Reject the message on which each group is parked, and continue after it; see :meth:`resume`."""
-        return self.inspector.record(self.inspector.prepare(DecisionAction.DROP, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.DROP, *names, **args))
 
-    def skip(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
+    def skip(self, *names: str, **args: Unpack[DecisionArguments]) -> DecisionReport:
         """Skip the missing revisions before the held messages of each group; see :meth:`resume`."""
-        return self.inspector.record(self.inspector.prepare(DecisionAction.SKIP, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.SKIP, *names, **args))
 
-    def give_up(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
+    def give_up(self, *names: str, **args: Unpack[DecisionArguments]) -> DecisionReport:
         """Reject the held messages of each group and all later ones; see :meth:`resume`."""
-        return self.inspector.record(self.inspector.prepare(DecisionAction.GIVE_UP, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.GIVE_UP, *names, **args))
 
-    def upgrade(self, *names: str, **asked: Unpack[DecisionArguments]) -> DecisionReport:
+    def upgrade(self, *names: str, **args: Unpack[DecisionArguments]) -> DecisionReport:
         """Upgrade states to the version of the pipeline; void where ``upgrade=`` fails. See :meth:`resume`."""
-        return self.inspector.record(self.inspector.prepare(DecisionAction.UPGRADE, *names, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.UPGRADE, *names, **args))
 
-    def replace(self, name: str, *, content: dict[str, Any], **asked: Unpack[GroupDecisionArguments]) -> DecisionReport:
+    def replace(self, name: str, *, content: dict[str, Any], **args: Unpack[GroupDecisionArguments]) -> DecisionReport:
         """Replace the content of the first held message of a group; fields that ``content`` omits are not changed."""
-        return self.inspector.record(self.inspector.prepare(DecisionAction.REPLACE, name, content=content, **asked))
+        return self.inspector.record(self.inspector.prepare(DecisionAction.REPLACE, name, content=content, **args))
 
     def updated(self, report: DecisionReport) -> DecisionReport:
         """Return a report with the current results of its decisions."""
         return self.inspector.updated(report)
 
 
-def _author(asked: GroupDecisionArguments) -> str:
+def _author(args: GroupDecisionArguments) -> str:
     """Return the name of the operator who decides.
 
     Raises:
         InputError: if it is missing or not a text.
     """
-    if asked.get("by") is None:
+    if args.get("by") is None:
         raise InputError('by is missing; pass the name of the person who decides, such as by="alice"')
-    return checked_text("by", asked["by"])
+    return checked_text("by", args["by"])
 
 
 def _now_us() -> int:

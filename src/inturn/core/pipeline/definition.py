@@ -84,7 +84,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the data to pickle: the definition, without the values computed from it."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def replay(
         self,
@@ -164,13 +164,13 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
             StateError: if it has no normal form.
         """
         try:
-            made = self.state()
+            first_state = self.state()
         except Exception as error:
             name = getattr(self.state, "__qualname__", type(self.state).__qualname__)
             msg = f"Pipeline(state={name}) of pipeline {self.name!r}: its call without arguments raised "
             raise PipelineError(storable(f"{msg}{error_text(error)}; expected a group's first state")) from error
         try:
-            normal: StateT = self.normalize(made)
+            normal: StateT = self.normalize(first_state)
         except ValueRefused as error:
             raise StateError(f"the first state of pipeline {self.name!r} cannot be stored: {error}") from error
         return normal
@@ -244,10 +244,10 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
     @cached_property
     def left_out(self) -> dict[str, list[tuple[str, ...]]]:
         """The fields that are not part of the content: for each outermost one, the paths to those within it."""
-        found: dict[str, list[tuple[str, ...]]] = {}
+        paths: dict[str, list[tuple[str, ...]]] = {}
         for first, *rest in map(path.parts, (*([self.arrival] if self.arrival else []), *self.ignore)):
-            found.setdefault(first, []).append(tuple(rest))
-        return found
+            paths.setdefault(first, []).append(tuple(rest))
+        return paths
 
     def in_content(self, name: str) -> bool:
         """Return whether an outermost field is part of a message's content and digest, at least in part."""
@@ -276,9 +276,9 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
             msg = f"Pipeline(name={self.name!r}); expected a text of 1 to {limits.NAME_LENGTH} characters"
             raise PipelineError(msg)
         fields = (self.group, self.id, self.arrival, self.epoch, self.turn, *self.order.fields, *self.ignore)
-        for text in (self.name, *(each for each in fields if isinstance(each, str))):
-            if text and (fault := name_fault("name", text)):
-                raise PipelineError(f"Pipeline {self.name!r}: {fault}")
+        for text in (self.name, *(field for field in fields if isinstance(field, str))):
+            if text and (problem := name_fault("name", text)):
+                raise PipelineError(f"Pipeline {self.name!r}: {problem}")
         if not callable(self.handler):
             raise PipelineError(f"Pipeline(handler={self.handler!r}); expected a function handler(state, message)")
         check_handler(self.handler)
@@ -286,10 +286,10 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         check_upgrade(self.version, self.upgrade)
         if self.on_invalid not in ("reject", "fail"):
             raise PipelineError(f"Pipeline(on_invalid={self.on_invalid!r}); expected 'reject' or 'fail'")
-        for what in ("group", "id", "arrival", "epoch"):
-            value = getattr(self, what)
-            if not (isinstance(value, str) and value) and not (what != "group" and value is None):
-                raise PipelineError(f"Pipeline: the {what} field is {value!r}; expected the name of a field")
+        for name in ("group", "id", "arrival", "epoch"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value) and not (name != "group" and value is None):
+                raise PipelineError(f"Pipeline: the {name} field is {value!r}; expected the name of a field")
 
     def _check_order(self) -> None:
         self.order.check()
@@ -305,7 +305,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
             raise PipelineError(msg)
         outside = [path.parts(name) for name in (*([self.arrival] if self.arrival else []), *self.ignore)]
         content = [
-            name for name in self.placing_fields if any(path.parts(name)[: len(each)] == each for each in outside)
+            name for name in self.placing_fields if any(path.parts(name)[: len(outer)] == outer for outer in outside)
         ]
         if content:
             msg = f"the field {content[0]!r} places messages, so it cannot be named in arrival= or ignore="

@@ -61,14 +61,14 @@ class DryRun:
         if self.void is not None or after is None:
             return f"{name}: void, {shown(self.void or 'the group does not exist')}."
         status = f"parked ({after.status})" if after.status in PARKED else after.status
-        said = [f"{name} would be {status}: {_changed(self.before, after)}"]
+        lines = [f"{name} would be {status}: {_changed(self.before, after)}"]
         if after.status in PARKED:
-            said.append(f"    {visible(last_line(after.error))}")
+            lines.append(f"    {visible(last_line(after.error))}")
         more = [f"{counted(len(self.outputs), 'output')} emitted"] if self.outputs else []
         more += [f"{counted(count, 'message')} rejected as {reason}" for reason, count in self.rejected.items()]
         more += [f"{counted(after.held, 'message')} held"] if after.held else []
-        said += [f"    {', '.join(more)}"] if more else []
-        return "\n".join([*said, *(f"    output {_json(output)}" for output in self.outputs)])
+        lines += [f"    {', '.join(more)}"] if more else []
+        return "\n".join([*lines, *(f"    output {_json(output)}" for output in self.outputs)])
 
 
 @dataclass
@@ -87,10 +87,10 @@ class DryRunSummary:
 
     def add(self, results: Iterable[DryRun]) -> None:
         """Count results."""
-        for each in results:
-            self.outcomes[each.outcome] += 1
-            if self.outcomes[each.outcome] <= self.most:
-                self.sample.append(each)
+        for result in results:
+            self.outcomes[result.outcome] += 1
+            if self.outcomes[result.outcome] <= self.most:
+                self.sample.append(result)
 
 
 def _changed(before: GroupStatus | None, after: GroupStatus) -> str:

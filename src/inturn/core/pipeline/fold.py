@@ -149,22 +149,22 @@ class Fold:
             try:
                 state, outputs = self._handler(self.state, message)
                 state = self._checked_state(state, outputs, message)
-                kept = (
+                checked = (
                     [(index, self._checked_outputs(outputs, message))]
                     if outputs or outputs.__class__ is not list
                     else []
                 )
             except KeyboardInterrupt:
                 raise
-            except BaseException as again:  # noqa: BLE001 - as above
-                error = self._cause_of(again, message)
+            except BaseException as failure:  # noqa: BLE001 - as above
+                error = self._cause_of(failure, message)
                 self._rewind()
-                if not isinstance(again, Retryable):
+                if not isinstance(failure, Retryable):
                     break
                 continue
             self.state = state
             self._remember([message], state)
-            emitted += kept
+            emitted += checked
             return True
         self.cause, self.error = error, traceback_of(error)
         return False
@@ -196,15 +196,15 @@ class Fold:
 
     def _handler_fault(self, message: Any, error: BaseException) -> HandlerError:
         """Return the handler's fault; call it again to see its result, which the hot loop does not keep."""
-        why = text_of(error)
+        reason = text_of(error)
         try:
-            why = wrong_result(self._handler(self._restore(), message), self.pipeline.state) or why
+            reason = wrong_result(self._handler(self._restore(), message), self.pipeline.state) or reason
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001, S110 - if this call raises too, the first error is reported
             pass
         msg = f"the handler of pipeline {self.pipeline.name!r} must take (state, message) and return "
-        self.wrong = HandlerError(f"{msg}(state, [output, …]): {why}")
+        self.wrong = HandlerError(f"{msg}(state, [output, …]): {reason}")
         return self.wrong
 
     def _remember(self, messages: Sequence[Any], state: Any) -> None:
@@ -229,8 +229,8 @@ class Fold:
                 pause_s = next(pauses_s, None) if isinstance(error, Retryable) else None
                 if pause_s is None:
                     msg = f"the handler of pipeline {self.pipeline.name!r} raised on a message that it had applied "
-                    why = "before, when its state was rebuilt: it is not pure, or it changed the message"
-                    raise HandlerError(f"{msg}{why}: {type(error).__name__}: {text_of(error)}") from error
+                    reason = "before, when its state was rebuilt: it is not pure, or it changed the message"
+                    raise HandlerError(f"{msg}{reason}: {type(error).__name__}: {text_of(error)}") from error
                 if self._sleep is not None:
                     self._sleep(pause_s)
             else:
@@ -288,9 +288,9 @@ class Group:
 
     def _differing(self, entry: TimelineEntry) -> list[str]:
         """Return the fields in which a message differs from that before it, if that is held or was applied just now."""
-        line, mine = self.timeline, self.timeline.identity(entry)
-        applied = (each for each in self.recent() if line.identity(each) == mine)
-        first = line.waiting(entry) or next(applied, None)
+        timeline, identity = self.timeline, self.timeline.identity(entry)
+        applied = (applied_entry for applied_entry in self.recent() if timeline.identity(applied_entry) == identity)
+        first = timeline.waiting(entry) or next(applied, None)
         return [] if first is None else differing_fields(self.pipeline, first, entry)
 
     def recent(self) -> Iterator[TimelineEntry]:

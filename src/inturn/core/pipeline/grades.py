@@ -74,10 +74,10 @@ class GaplessTimeline(Timeline):
             return Relation.NEXT if distance == 0 else Relation.AHEAD
         if self.skipped and self.is_skipped(entry.turn):
             return Relation.SKIPPED
-        at = len(self.memory) + distance * MARK_BYTES
-        if at < 0:
+        start = len(self.memory) + distance * MARK_BYTES
+        if start < 0:
             return Relation.FORGOTTEN
-        return Relation.COPY if self.memory[at : at + MARK_BYTES] == entry.digest[:MARK_BYTES] else Relation.OTHER
+        return Relation.COPY if self.memory[start : start + MARK_BYTES] == entry.digest[:MARK_BYTES] else Relation.OTHER
 
     def ready(self) -> TimelineEntry | None:
         if self.parked in STOPPED or not self.held:
@@ -114,13 +114,13 @@ class GaplessTimeline(Timeline):
         keys = sorted(self.held)
         since = [self.held[key].since_us or 0 for key in keys]
         oldest = list(accumulate(reversed(since), min))[::-1]
-        found, missing = [], self.next()
+        gaps, missing = [], self.next()
         for key, waited in zip(keys, oldest, strict=True):
-            turn = self.held[key].turn
-            if turn > missing:
-                found.append((missing, turn - 1, waited))
-            missing = turn + 1
-        return found
+            revision = self.held[key].turn
+            if revision > missing:
+                gaps.append((missing, revision - 1, waited))
+            missing = revision + 1
+        return gaps
 
     @override
     def skip(self, first: int, last: int) -> None:
@@ -140,7 +140,7 @@ class GaplessTimeline(Timeline):
     @override
     def may_release(self, entries: Sequence[TimelineEntry]) -> bool:
         due, epoch = self.next(), self.epoch or 0
-        return super().may_release(entries) and any(each.turn == due or each.epoch != epoch for each in entries)
+        return super().may_release(entries) and any(entry.turn == due or entry.epoch != epoch for entry in entries)
 
     @override
     def releases_first(self, entries: Sequence[TimelineEntry]) -> bool:
@@ -150,13 +150,13 @@ class GaplessTimeline(Timeline):
     def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
         epoch, due = self.epoch or 0, self.next()
         coming = {entry.turn for entry in entries}
-        for each in held_from((epoch, due, "", "")):
-            while due in coming and due < each.turn:
+        for held in held_from((epoch, due, "", "")):
+            while due in coming and due < held.turn:
                 due += 1
-            if each.epoch != epoch or each.turn > due:
+            if held.epoch != epoch or held.turn > due:
                 return
-            due = each.turn + 1
-            yield each
+            due = held.turn + 1
+            yield held
 
 
 class KeyedTimeline(Timeline):
@@ -168,7 +168,7 @@ class KeyedTimeline(Timeline):
         super().__post_init__()
         # An OrderedDict finds its oldest entry at once; a dict has to pass over all entries removed before it.
         records = RECORD.iter_unpack(memoryview(self.memory)[self.records_at() :])
-        self._known = OrderedDict((mark, (known, turn)) for mark, known, turn in records)
+        self._known = OrderedDict((mark, (known, position)) for mark, known, position in records)
         self._waiting: dict[bytes, TimelineEntry] = {}
 
     def records_at(self) -> int:
@@ -226,7 +226,7 @@ class KeyedTimeline(Timeline):
         """Forget the message that was applied first, and its conflicts where their place is its mark."""
         mark, _ = self._known.popitem(last=False)
         if self._reported:
-            self._reported = {each for each in self._reported if not each.startswith(mark)}
+            self._reported = {place for place in self._reported if not place.startswith(mark)}
 
     def begin_epoch(self, epoch: int) -> list[TimelineEntry]:
         lost = super().begin_epoch(epoch)
@@ -237,7 +237,7 @@ class KeyedTimeline(Timeline):
 
     def trim(self) -> None:
         super().trim()
-        self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
+        self.memory = b"".join(RECORD.pack(mark, known, position) for mark, (known, position) in self._known.items())
 
     def pop(self) -> TimelineEntry:
         """Remove and return the held message whose key ``first`` returned last."""
@@ -294,8 +294,8 @@ class MonotoneTimeline(RisingTimeline):
         return place_mark(entry.epoch, entry.turn)
 
     @staticmethod
-    def _mark(epoch: int, turn: int) -> bytes:
-        return struct.pack(">qq", epoch, turn)
+    def _mark(epoch: int, position: int) -> bytes:
+        return struct.pack(">qq", epoch, position)
 
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.epoch, entry.turn)
@@ -318,15 +318,15 @@ class MonotoneTimeline(RisingTimeline):
 
     def advance(self, entries: Iterable[tuple[int, bytes]]) -> None:
         """Record that numbers with their digests, rising from ``reached``, were applied."""
-        for turn, digest in entries:
-            self._known[self._mark(self.epoch or 0, turn)] = (digest[:MARK_BYTES], turn)
+        for position, digest in entries:
+            self._known[self._mark(self.epoch or 0, position)] = (digest[:MARK_BYTES], position)
             self._forget()
-            self.reached = turn
+            self.reached = position
 
     @override
     def trim(self) -> None:
         if self._known:
-            oldest = min(turn for _, turn in self._known.values())
+            oldest = min(position for _, position in self._known.values())
             self.forget_conflicts(place_mark(self.epoch or 0, oldest))
         super().trim()
 
@@ -394,7 +394,7 @@ class TimestampTimeline(KeyedTimeline):
     def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
         times = [entry.turn for entry in entries]
         greatest = max(times if self.reached is None else [self.reached, *times], default=None)
-        for each in held_from((0, limits.FIRST_TURN, "", "")):
-            if greatest is None or each.turn > greatest - self.order.lateness_us:
+        for held in held_from((0, limits.FIRST_TURN, "", "")):
+            if greatest is None or held.turn > greatest - self.order.lateness_us:
                 return
-            yield each
+            yield held

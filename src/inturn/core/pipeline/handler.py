@@ -31,9 +31,9 @@ def check_handler(handler: Callable[..., Any]) -> None:
     Raises:
         PipelineError: if it is async, a generator, or takes another number of arguments.
     """
-    for is_kind, why in _NOT_PLAIN:
+    for is_kind, reason in _NOT_PLAIN:
         if is_defined_as(is_kind, handler):
-            raise PipelineError(f"the handler {_name(handler)} {why}; {_EXPECTED}")
+            raise PipelineError(f"the handler {_name(handler)} {reason}; {_EXPECTED}")
     if (signature := _misfit(handler, None, None)) is not None:
         raise PipelineError(f"the handler {_name(handler)}{signature} cannot take two arguments; {_EXPECTED}")
 
@@ -44,15 +44,15 @@ def check_state(state: Callable[..., Any]) -> None:
     Raises:
         PipelineError: if it is async, a generator, or needs arguments.
     """
-    mend = "expected a type or function that returns the first state when called without arguments"
+    advice = "expected a type or function that returns the first state when called without arguments"
     if not callable(state):
         kind = type(state).__name__
-        msg = f"Pipeline(state={reprlib.repr(state)}); {mend}, not an instance: write state={kind}, or a function"
+        msg = f"Pipeline(state={reprlib.repr(state)}); {advice}, not an instance: write state={kind}, or a function"
         raise PipelineError(msg)
     if any(is_defined_as(is_kind, state) for is_kind, _ in _NOT_PLAIN):
-        raise PipelineError(f"Pipeline(state={_name(state)}) is async or a generator; {mend}")
+        raise PipelineError(f"Pipeline(state={_name(state)}) is async or a generator; {advice}")
     if (signature := _misfit(state)) is not None:
-        msg = f"Pipeline(state={_name(state)}) requires arguments, {signature}; {mend}: give its fields defaults"
+        msg = f"Pipeline(state={_name(state)}) requires arguments, {signature}; {advice}: give its fields defaults"
         raise PipelineError(msg)
 
 
@@ -73,19 +73,19 @@ def check_upgrade(version: object, upgrade: Callable[..., Any] | None) -> None:
         raise PipelineError(f"Pipeline(upgrade={_name(upgrade)}); {expected}")
 
 
-def wrong_result(made: object, state: object) -> str:
+def wrong_result(result: object, state: object) -> str:
     """Return the fault of a handler's result; empty if the result is (state, outputs).
 
     Args:
-        made: result of the handler.
+        result: result of the handler.
         state: the pipeline's ``state``: a handler that returns only an instance of that type has omitted the outputs.
     """
-    if not isinstance(made, list | tuple) or len(made) != 2:
-        is_bare = isinstance(state, type) and isinstance(made, state)
-        mend = "; write `return state, []` if there are no outputs" if is_bare else ""
-        return f"expected (state, outputs), got {described(made)}{mend}"
-    if not isinstance(made[1], list | tuple):
-        return f"the outputs are {described(made[1])}; expected a list or a tuple"
+    if not isinstance(result, list | tuple) or len(result) != 2:
+        is_bare = isinstance(state, type) and isinstance(result, state)
+        hint = "; write `return state, []` if there are no outputs" if is_bare else ""
+        return f"expected (state, outputs), got {described(result)}{hint}"
+    if not isinstance(result[1], list | tuple):
+        return f"the outputs are {described(result[1])}; expected a list or a tuple"
     return ""
 
 
@@ -131,19 +131,19 @@ def described(value: object) -> str:
         return reprlib.repr(value)
     if not isinstance(value, Sized):
         return kind
-    _, joint, unit = next((each for each in _UNITS if isinstance(value, each[0])), (object, "of", "item"))
+    _, joint, unit = next((row for row in _UNITS if isinstance(value, row[0])), (object, "of", "item"))
     count = len(value)
     return f"{kind} {joint} {count} {unit}{'' if count == 1 else 's'}"
 
 
-def refuse_generator(what: str, function: Callable[..., Any]) -> None:
+def refuse_generator(label: str, function: Callable[..., Any]) -> None:
     """Refuse a function with effects that yields: a call of it runs none of its code.
 
     Raises:
         InputError: if it does.
     """
     if is_defined_as(inspect.isgeneratorfunction, function) or is_defined_as(inspect.isasyncgenfunction, function):
-        raise InputError(f"{what} is {_name(function)}, a generator, which would never run; do not yield in it")
+        raise InputError(f"{label} is {_name(function)}, a generator, which would never run; do not yield in it")
 
 
 def is_defined_as(is_kind: Callable[[object], bool], function: Any) -> bool:

@@ -171,7 +171,7 @@ class Inspector(ABC):
             error: shell pattern of the last line of their error.
         """
         selection = Selection((), patterns(group), error, is_all=True)
-        return (each for each in self.unsettled() if selection.matches(each.group, each.error))
+        return (group for group in self.unsettled() if selection.matches(group.group, group.error))
 
     def longest_waits(
         self, chosen: Iterable[GroupBrief], limit: int | None = None
@@ -183,7 +183,7 @@ class Inspector(ABC):
             limit: how many groups at most; the number counts the others too. None: all.
         """
         never = math.inf  # holds nothing, so it is last
-        waits = [(never if each.oldest_us is None else each.oldest_us, each.group) for each in chosen]
+        waits = [(never if group.oldest_us is None else group.oldest_us, group.group) for group in chosen]
         first = sorted(waits) if limit is None else heapq.nsmallest(limit, waits)
         return self._in_order([group for _, group in first]), len(waits)
 
@@ -192,8 +192,8 @@ class Inspector(ABC):
         is_one = len(names) <= limits.RESULT_ROWS  # of several, each would pass over all that is not open on Spark
         for first in range(0, len(names), limits.RESULT_ROWS):
             part = names[first : first + limits.RESULT_ROWS]
-            found = {each.group: each for each in self.unsettled(part)} if is_one else self.statuses(part)
-            yield from (found[each] for each in part if each in found and found[each].status != Status.OPEN)
+            statuses = {group.group: group for group in self.unsettled(part)} if is_one else self.statuses(part)
+            yield from (statuses[name] for name in part if name in statuses and statuses[name].status != Status.OPEN)
 
     @abstractmethod
     def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
@@ -214,10 +214,10 @@ class Inspector(ABC):
             NoSuchGroup: if the store has no such group.
         """
         checked_text("group", name)
-        found = self.statuses([name]).get(name)
-        if found is None:
+        status = self.statuses([name]).get(name)
+        if status is None:
             raise NoSuchGroup(f"{self.title} has no group {name!r}")
-        return found
+        return status
 
     @abstractmethod
     def groups(self) -> Iterator[GroupStatus]:
@@ -286,32 +286,33 @@ class Inspector(ABC):
             return str(refused)
         held = self.held(name)
         now = dt.datetime.now(dt.UTC)
-        said = [_status_sentence(self, group, held, now)]
+        lines = [_status_sentence(self, group, held, now)]
         if group.error and group.status == Status.FAILED:
-            said += ["Its error:", *(f"    {visible(line)}" for line in group.error.rstrip().split("\n"))]
+            lines += ["Its error:", *(f"    {visible(line)}" for line in group.error.rstrip().split("\n"))]
         if group.skipped:
-            said.append("Skipped: " + ", ".join(_range(first, last) for first, last in group.skipped) + ".")
+            lines.append("Skipped: " + ", ".join(_range(first, last) for first, last in group.skipped) + ".")
         if held:
-            places = ", ".join(self.place(each) for each in held[:5]) + (" …" if len(held) > 5 else "")
-            said.append(f"It holds {counted(len(held), 'message')}: {places}.")
-        said += [
-            f"Decided by {shown(each.by)}, not yet applied: {each.action}." for each in self.pending_decisions(name)
+            places = ", ".join(self.place(message) for message in held[:5]) + (" …" if len(held) > 5 else "")
+            lines.append(f"It holds {counted(len(held), 'message')}: {places}.")
+        lines += [
+            f"Decided by {shown(decision.by)}, not yet applied: {decision.action}."
+            for decision in self.pending_decisions(name)
         ]
-        said += self.further_sentences(name)
+        lines += self.further_sentences(name)
         if group.old_version is not None:
-            said.append(
+            lines.append(
                 f"Its state has version {group.old_version}, the pipeline has version {self.version}: the state is "
                 "upgraded with the group's next change, or by `inturn upgrade`."
             )
-        said.append(
+        lines.append(
             f"Its state after {self.unit} {group.step}: {json.dumps(group.state, default=str, ensure_ascii=False)}"
         )
-        return "\n".join(said)
+        return "\n".join(lines)
 
     def versions(self) -> dict[int, int]:
         """Return the number of groups by the version of their states; it reads all groups."""
-        found = Counter(each.old_version or self.version for each in self.groups())
-        return dict(sorted(found.items()))
+        counts = Counter(group.old_version or self.version for group in self.groups())
+        return dict(sorted(counts.items()))
 
     def place(self, message: HeldMessageStatus) -> str:
         """Return a message's place in words."""
@@ -321,9 +322,9 @@ class Inspector(ABC):
         """Return the first and the last missing revision before the held messages of a group."""
         if not self.order.grade.has_gaps:
             return None
-        mine = [each.turn for each in held if each.epoch == (group.epoch or 0)]
+        revisions = [message.turn for message in held if message.epoch == (group.epoch or 0)]
         due = self.due(group)
-        return (due, min(mine) - 1) if mine and min(mine) > due else None
+        return (due, min(revisions) - 1) if revisions and min(revisions) > due else None
 
     def due(self, group: GroupStatus) -> int:
         """Return the next revision to apply."""
@@ -344,10 +345,10 @@ def _status_sentence(store: Inspector, group: GroupStatus, held: list[HeldMessag
         case Status.OPEN:
             return f"{name} is open: nothing is held{reached if store.order.grade.has_gaps else ''}."
         case Status.WAITING if gap:
-            then = _THEN.get(store.policy, "")
+            consequence = _THEN.get(store.policy, "")
             ends = "until the gap is skipped, without a time limit"
             if group.deadline:
-                ends = f"until {when(group.deadline, now)}; {then}"
+                ends = f"until {when(group.deadline, now)}; {consequence}"
             return f"{name} waits for {missing}{since}{reached}. It waits {ends}."
         case Status.WAITING:
             ends = f", until {when(group.deadline, now)}" if group.deadline else "; set idle= of its order to end that"
@@ -369,8 +370,8 @@ def _status_sentence(store: Inspector, group: GroupStatus, held: list[HeldMessag
 def as_json(value: GroupStatus | HeldMessageStatus | RejectionSummary | FailingDelivery) -> dict[str, Any]:
     """Return a status, a held message, a summary of rejected ones or a failing delivery as JSON values."""
     # Not asdict(), which copies states: that took longer than all the rest.
-    found = ((name, getattr(value, name)) for name in value.__dataclass_fields__)
-    return {name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in found}
+    fields = ((name, getattr(value, name)) for name in value.__dataclass_fields__)
+    return {name: field.isoformat() if isinstance(field, dt.datetime) else field for name, field in fields}
 
 
 def _range(first: int, last: int) -> str:

@@ -105,7 +105,7 @@ class MonotoneFields(Order):
     @override
     def check(self) -> None:
         names = self.fields
-        is_names = isinstance(names, tuple) and all(isinstance(each, str) and each for each in names)
+        is_names = isinstance(names, tuple) and all(isinstance(name, str) and name for name in names)
         if not is_names or not names or len(set(names)) < len(names):
             raise PipelineError(
                 f"MonotoneFields(fields={names!r}); expected the names of fields, each once, the most significant first"
@@ -115,9 +115,9 @@ class MonotoneFields(Order):
     def fault(self, value: Any) -> str | None:
         if value[0] is None:
             return f"{self.fields[0]} is null"
-        for name, given in zip(self.fields, value, strict=True):
-            if position_of(given) is None:
-                return f"{name} is {given!r:.100}, which is not a valid position; expected {EXPECTED}"
+        for name, field_value in zip(self.fields, value, strict=True):
+            if position_of(field_value) is None:
+                return f"{name} is {field_value!r:.100}, which is not a valid position; expected {EXPECTED}"
         return None
 
     @override
@@ -135,4 +135,4 @@ class MonotoneFields(Order):
 
 def _positions(value: Any) -> list[LogPosition]:
     """Return the positions of a message; their values were checked before."""
-    return [position_of(each) or () for each in value]
+    return [position_of(part) or () for part in value]

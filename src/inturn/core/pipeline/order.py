@@ -127,10 +127,10 @@ class Order:
         return entry.turn if self.has_revisions else entry.id or ""
 
     @classmethod
-    def words(cls, turn: int, ident: str | None, epoch: int) -> str:
+    def words(cls, position: int, ident: str | None, epoch: int) -> str:
         """Return the place of a message in words."""
         if cls.has_revisions:
-            return f"revision {turn}" + (f" of epoch {epoch}" if epoch else "")
+            return f"revision {position}" + (f" of epoch {epoch}" if epoch else "")
         return f"id {shown(ident or '')}"
 
 
@@ -224,9 +224,9 @@ class Gapless(Order):
 
     @override
     def fault(self, value: Any) -> str | None:
-        if (turn := integer(value, self.column)) < self.least:
-            return f"{self.column} is {turn}, below the start {self.least}"
-        if turn == limits.REVISION:
+        if (revision := integer(value, self.column)) < self.least:
+            return f"{self.column} is {revision}, below the start {self.least}"
+        if revision == limits.REVISION:
             return f"{self.column} is {limits.REVISION}, the greatest 64-bit integer, so no next revision would fit"
         return None
 
@@ -296,14 +296,14 @@ class Timestamp(Order):
     @cached_property
     def lateness_us(self) -> int:
         """The lateness in microseconds."""
-        return duration_us(self.lateness, what="Timestamp(lateness=…)")
+        return duration_us(self.lateness, label="Timestamp(lateness=…)")
 
     @cached_property
     def idle_us(self) -> int | None:  # type: ignore[override]
         """The time after which held messages are released, in microseconds; None: never."""
         if self.idle is None:
             return None
-        return self.lateness_us if self.idle == "lateness" else duration_us(self.idle, what="Timestamp(idle=…)")
+        return self.lateness_us if self.idle == "lateness" else duration_us(self.idle, label="Timestamp(idle=…)")
 
     @override
     def check(self) -> None:
@@ -325,12 +325,12 @@ class Timestamp(Order):
 
     @override
     def turn(self, value: Any) -> int:
-        found = read_us(value, self.unit)
-        if found is None:
+        time_us = read_us(value, self.unit)
+        if time_us is None:
             kind = type(value).__name__
             msg = f"{self.column} is {value!r} of type {kind}; expected a datetime: convert it first"
             raise InputError(msg + ", or to a number since 1970 (unit=…)")
-        return found
+        return time_us
 
     @override
     def tie(self, value: Any, arrival: Any, ident: str) -> str:

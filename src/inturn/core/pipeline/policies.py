@@ -31,12 +31,12 @@ class Wait:
                 f"Wait(then={self.then!r}) has no timeout; set one, such as Wait('10 minutes', then={self.then!r})"
             )
         if self.timeout is not None:
-            duration_us(self.timeout, what="Wait(timeout)")
+            duration_us(self.timeout, label="Wait(timeout)")
 
     @cached_property
     def timeout_us(self) -> int | None:
         """The timeout in microseconds; None waits forever."""
-        return None if self.timeout is None else duration_us(self.timeout, what="Wait(timeout)")
+        return None if self.timeout is None else duration_us(self.timeout, label="Wait(timeout)")
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Retry:
     def __post_init__(self) -> None:
         if not isinstance(self.times, int) or self.times < 0:
             raise PipelineError(f"Retry(times={self.times!r}); expected a whole number of further attempts, 0 or more")
-        duration_us(self.backoff, what="Retry(backoff)")
+        duration_us(self.backoff, label="Retry(backoff)")
 
     def pauses_s(self) -> list[float]:
         """Return the pause before each further attempt, in seconds."""
-        first = duration_us(self.backoff, what="Retry(backoff)") / 1e6
+        first = duration_us(self.backoff, label="Retry(backoff)") / 1e6
         return [min(first * 2.0 ** min(n, _DOUBLINGS), 60.0) for n in range(self.times)]

@@ -38,9 +38,9 @@ class Unplaced(Exception):
         group: its group, as it is stored; None if it has no valid group.
     """
 
-    def __init__(self, why: str, group: Any) -> None:
-        super().__init__(why)
-        self.why, self.group = storable(why), _name_of(group)
+    def __init__(self, reason: str, group: Any) -> None:
+        super().__init__(reason)
+        self.why, self.group = storable(reason), _name_of(group)
 
 
 Offer = tuple[Any, str, TimelineEntry]
@@ -62,18 +62,18 @@ def read(
         InvalidMessage: if a message cannot be placed, and the pipeline has ``on_invalid="fail"``.
     """
     offers, invalid = [], []
-    for number, given in enumerate(messages, begin):
-        message, content = message_of(pipeline, given)
+    for number, received in enumerate(messages, begin):
+        message, content = message_of(pipeline, received)
         try:
-            offers.append(placed(pipeline, message, content, number, given))
-        except Unplaced as fault:
+            offers.append(placed(pipeline, message, content, number, received))
+        except Unplaced as error:
             if pipeline.on_invalid == "fail":
-                raise InvalidMessage(f"{fault}: {given!r}") from fault
-            invalid.append((fault.why, fault.group, given))
+                raise InvalidMessage(f"{error}: {received!r}") from error
+            invalid.append((error.why, error.group, received))
     return offers, invalid
 
 
-def placed(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number: int, given: Any) -> Offer:
+def placed(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number: int, received: Any) -> Offer:
     """Return a message with its place.
 
     Args:
@@ -81,29 +81,33 @@ def placed(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number:
         message: the message, as the handler gets it.
         content: its fields.
         number: number of earlier messages: it replaces a missing arrival field.
-        given: the message as received, whose time may be more precise.
+        received: the message as received, whose time may be more precise.
 
     Raises:
         Unplaced: if it has no place.
     """
-    at = Placed._make(pipeline.read_places(content))
-    for why in _faults(pipeline, message, content, at):
-        raise Unplaced(why, at.group)
+    places = Placed._make(pipeline.read_places(content))
+    for reason in _faults(pipeline, message, content, places):
+        raise Unplaced(reason, places.group)
     order, is_identified = pipeline.order, pipeline.id is not None
     try:
-        turn, epoch, group = order.turn(at.turn), integer(at.epoch, pipeline.epoch), group_text(at.group)
+        position, epoch, group = (
+            order.turn(places.turn),
+            integer(places.epoch, pipeline.epoch),
+            group_text(places.group),
+        )
     except InputError as error:  # of the wrong type
-        raise Unplaced(str(error), at.group) from error
-    name = str(at.id) if is_identified and at.id is not None else order.name(at.turn)
-    came = None
+        raise Unplaced(str(error), places.group) from error
+    name = str(places.id) if is_identified and places.id is not None else order.name(places.turn)
+    arrival = None
     if pipeline.arrival is not None:
-        came = at.arrival if _says_arrival(pipeline.arrival, content) else number
-    tie = order.tie(finest(pipeline, at.turn, given), came, name or "")
-    entry = TimelineEntry(turn, digest(own_content(pipeline, content)), message, epoch, name, tie=tie)
+        arrival = places.arrival if _says_arrival(pipeline.arrival, content) else number
+    tie = order.tie(finest(pipeline, places.turn, received), arrival, name or "")
+    entry = TimelineEntry(position, digest(own_content(pipeline, content)), message, epoch, name, tie=tie)
     # An id also orders messages, by its own type; a revision needs no id in addition.
-    ident = at.id if is_identified and not order.has_revisions else ""
-    key = (epoch, turn, tie, ident, entry.digest)
-    return (key if pipeline.arrival is None else (came, *key)), group, entry
+    ident = places.id if is_identified and not order.has_revisions else ""
+    key = (epoch, position, tie, ident, entry.digest)
+    return (key if pipeline.arrival is None else (arrival, *key)), group, entry
 
 
 def _name_of(group: Any) -> str | None:
@@ -114,65 +118,69 @@ def _name_of(group: Any) -> str | None:
         return None
 
 
-def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
+def message_of(pipeline: Pipeline, received: Any) -> tuple[Any, Mapping[str, Any]]:
     """Return a message as the handler gets it, and its fields.
 
     Raises:
         InputError: if it is not a message of this pipeline.
     """
     names = pipeline.fields
-    if isinstance(given, Mapping):
+    if isinstance(received, Mapping):
         if names is None or pipeline.message is None:
-            message = with_time(pipeline, dict(given))
+            message = with_time(pipeline, dict(received))
             return message, message
-        return _made(pipeline, by_name(pipeline.message, given), names)
-    if names is None or not isinstance(given, pipeline.message or ()):
+        return _made(pipeline, by_name(pipeline.message, received), names)
+    if names is None or not isinstance(received, pipeline.message or ()):
         kind = "a dict" if names is None else f"a {pipeline.message.__name__} or a dict"  # type: ignore[union-attr]
-        raise InputError(f"a message of pipeline {pipeline.name!r} is {given!r}; expected {kind}")
-    if is_unfilled(given):
-        return _made(pipeline, values_of(given, names), names)
-    return given, values_of(given, names)
+        raise InputError(f"a message of pipeline {pipeline.name!r} is {received!r}; expected {kind}")
+    if is_unfilled(received):
+        return _made(pipeline, values_of(received, names), names)
+    return received, values_of(received, names)
 
 
-def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
+def _made(pipeline: Pipeline, fields: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, Mapping[str, Any]]:
     """Make a message from its fields, or an ``InvalidMarker`` if a required field is null or the type refuses them."""
     record = pipeline.message
     assert record is not None  # noqa: S101 - plain dicts are not made
 
     def make() -> Any:
-        wanted = filled(record, given, make=True)
-        why = lacking(record, wanted)
-        return made_of(record, wanted) if why is None else InvalidMarker(why)
+        filled_fields = filled(record, fields, make=True)
+        reason = lacking(record, filled_fields)
+        return made_of(record, filled_fields) if reason is None else InvalidMarker(reason)
 
     try:
         message = attempted(record, make)
     except TypeError as error:
-        raise InputError(f"a message of pipeline {pipeline.name!r} is {given!r}: {error}") from error
-    return message, (given if isinstance(message, InvalidMarker) else {**given, **values_of(message, names)})
+        raise InputError(f"a message of pipeline {pipeline.name!r} is {fields!r}: {error}") from error
+    return message, (fields if isinstance(message, InvalidMarker) else {**fields, **values_of(message, names)})
 
 
-def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed) -> Iterator[str]:
+def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], places: Placed) -> Iterator[str]:
     """Yield the reasons why a message cannot be placed; the first one counts.
 
     A field that places it is null, out of range or not a time; the message type refuses the fields; or a text cannot be
     stored.
     """
-    if None in at:
-        yield from _nulls(pipeline, content, at)
-    for field, value in ((pipeline.epoch, at.epoch), (pipeline.turn, at.turn), (pipeline.arrival, at.arrival)):
+    if None in places:
+        yield from _nulls(pipeline, content, places)
+    for field, value in (
+        (pipeline.epoch, places.epoch),
+        (pipeline.turn, places.turn),
+        (pipeline.arrival, places.arrival),
+    ):
         if type(value) is int and not _LEAST <= value < _BEYOND:
             yield f"{field} is {value}, which does not fit into 64 bits"
-    if fault := _turn_fault(pipeline, at.turn):
-        yield fault
+    if problem := _turn_fault(pipeline, places.turn):
+        yield problem
     if isinstance(message, InvalidMarker):
         yield message.why
-    for field, value in ((pipeline.group, at.group), (pipeline.id, at.id)):
+    for field, value in ((pipeline.group, places.group), (pipeline.id, places.id)):
         if field is None or value is None or value.__class__ is int:
             continue
-        if fault := name_fault(field, str(value)):
-            yield fault
-    if fault := _content_fault(content):
-        yield fault
+        if problem := name_fault(field, str(value)):
+            yield problem
+    if problem := _content_fault(content):
+        yield problem
 
 
 def _content_fault(content: Mapping[str, Any]) -> str | None:
@@ -183,38 +191,38 @@ def _content_fault(content: Mapping[str, Any]) -> str | None:
     return None if path is None else f"{path} has an unpaired surrogate, which UTF-8 cannot encode"
 
 
-def _turn_fault(pipeline: Pipeline, turn: Any) -> str | None:
+def _turn_fault(pipeline: Pipeline, position: Any) -> str | None:
     try:
-        return pipeline.order.fault(turn)
+        return pipeline.order.fault(position)
     except InputError as error:  # of the wrong type
         return str(error)
 
 
-def _nulls(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> Iterator[str]:
+def _nulls(pipeline: Pipeline, content: Mapping[str, Any], places: Placed) -> Iterator[str]:
     for name in pipeline.key_fields:
         if value_at(content, name) is None:
             if len(parts(name)) > 1 and name in content:
                 msg = f"the name of the field {name!r} contains a dot; write {joined([name])!r} in the pipeline"
                 raise InputError(msg)
             yield f"{name} is null"
-    came = pipeline.arrival
-    if came is not None and at.arrival is None and _says_arrival(came, content):
-        yield f"{came} is null"
+    arrival = pipeline.arrival
+    if arrival is not None and places.arrival is None and _says_arrival(arrival, content):
+        yield f"{arrival} is null"
 
 
 def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
     """Return a plain dict whose time is a datetime if it was received as text, as from JSON."""
     if pipeline.time is not None:
-        given = value_at(message, pipeline.time)
-        made = parsed(given) if isinstance(given, str) else None
-        if made is not None:
-            return put(message, pipeline.time, made)  # type: ignore[no-any-return]
+        time = value_at(message, pipeline.time)
+        moment = parsed(time) if isinstance(time, str) else None
+        if moment is not None:
+            return put(message, pipeline.time, moment)  # type: ignore[no-any-return]
     return message
 
 
-def finest(pipeline: Pipeline, time: Any, given: Any) -> Any:
+def finest(pipeline: Pipeline, time: Any, received: Any) -> Any:
     """Return a message's time with its nanoseconds: a datetime has none, but the message as received may have some."""
-    return value_at(given, pipeline.time) if pipeline.time and isinstance(time, dt.datetime) else time
+    return value_at(received, pipeline.time) if pipeline.time and isinstance(time, dt.datetime) else time
 
 
 def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:

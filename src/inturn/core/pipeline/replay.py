@@ -70,15 +70,17 @@ class Replay(Generic[StateT, OutputT]):
     def held(self) -> list[HeldMessage]:
         """The held messages, in the order in which they would be applied."""
         return [
-            HeldMessage(group, line.status.value, line.held[key].message)
-            for group, line in sorted(self.timelines.items())
-            for key in sorted(line.held)
+            HeldMessage(group, timeline.status.value, timeline.held[key].message)
+            for group, timeline in sorted(self.timelines.items())
+            for key in sorted(timeline.held)
         ]
 
     @property
     def errors(self) -> dict[str, str]:
         """The error of each parked group."""
-        return {group: line.error for group, line in self.timelines.items() if line.parked and line.error}
+        return {
+            group: timeline.error for group, timeline in self.timelines.items() if timeline.parked and timeline.error
+        }
 
 
 def check_final(pipeline: Pipeline, *, final: bool) -> None:
@@ -109,8 +111,8 @@ def replay(
     check_type("now", now, dt.datetime | None, "a datetime")
     check_type("after", after, Replay | None, "the Replay that replay() returned for the previous step")
     check_type("decisions", decisions, Iterable, "a list of decisions")
-    for each in decisions:
-        check_type("a decision", each, Decision, "a Decision(…)")
+    for decision in decisions:
+        check_type("a decision", decision, Decision, "a Decision(…)")
     before = after or Replay(version=pipeline.version)
     pipeline.first_state()  # for its checks
     versions.check(pipeline, before.version, before.shape)
@@ -118,13 +120,13 @@ def replay(
     offers, invalid = read(pipeline, messages, before.received)
     journal.counts.received = len(offers) + len(invalid)
     rejected = list(before.rejected)
-    for why, name, message in invalid:
+    for reason, name, message in invalid:
         journal.counts.reject("invalid")
-        rejected.append(RejectedMessage(name, "invalid", why, message))
+        rejected.append(RejectedMessage(name, "invalid", reason, message))
     now_us = instant_us(now) if now else 0
     groups = {name: _reopen(pipeline, name, before, journal, now_us) for name in before.states}
     in_order = sorted(decisions, key=attrgetter("at_us", "id"))
-    verdicts = {each.id: _decide(groups.get(each.group), each) for each in in_order}
+    verdicts = {decision.id: _decide(groups.get(decision.group), decision) for decision in in_order}
     for _, name, entry in sorted(offers, key=itemgetter(0)):
         if name not in groups:
             fold = Fold(pipeline, pipeline.first_state)
@@ -135,10 +137,14 @@ def replay(
     proved = pipeline.handler if journal.counts.applied else before.handler
     check_result(journal.wrong, 0, lambda: proved is not None and fingerprint(proved) == fingerprint(pipeline.handler))
     outputs = list(before.outputs)
-    for name, entry, made in journal.outputs:
-        outputs += [Output(*row) for row in pipeline.output_rows(name, entry, made)]
-    outputs.sort(key=lambda each: (each.group, each.epoch or 0, each.revision or 0, each.id or "", each.index))
-    rejected += [RejectedMessage(name, why, detail, entry.message) for name, entry, why, detail in journal.rejected]
+    for name, entry, emitted in journal.outputs:
+        outputs += [Output(*row) for row in pipeline.output_rows(name, entry, emitted)]
+    outputs.sort(
+        key=lambda output: (output.group, output.epoch or 0, output.revision or 0, output.id or "", output.index)
+    )
+    rejected += [
+        RejectedMessage(name, reason, detail, entry.message) for name, entry, reason, detail in journal.rejected
+    ]
     return Replay(
         states={name: groups[name].fold.state for name in sorted(groups)},
         outputs=outputs,
@@ -160,9 +166,9 @@ def _decide(group: Group | None, decision: Decision) -> str | None:
 
 
 def _remade(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> TimelineEntry:
-    made = remake(pipeline, entry, new)
-    made.ref = copy.deepcopy(fields_of(pipeline, made))
-    return made
+    remade = remake(pipeline, entry, new)
+    remade.ref = copy.deepcopy(fields_of(pipeline, remade))
+    return remade
 
 
 def _held_content(entry: TimelineEntry) -> Mapping[str, Any] | None:
@@ -193,5 +199,5 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
 
 def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now_us: int) -> Group:
     state = versions.carried(pipeline, before.states[name], before.version, before.shape)
-    line = copy.deepcopy(before.timelines[name])
-    return Group(name, line, Fold(pipeline, lambda: copy.deepcopy(state)), journal, now_us)
+    timeline = copy.deepcopy(before.timelines[name])
+    return Group(name, timeline, Fold(pipeline, lambda: copy.deepcopy(state)), journal, now_us)

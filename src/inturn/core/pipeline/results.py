@@ -94,18 +94,18 @@ class RejectionSummary:
     @classmethod
     def of(cls, group: str, rejected: Iterable[RejectedMessage]) -> "RejectionSummary | None":
         """Count the rejected messages of a group, out of all of them, in order."""
-        wanted, reasons, last = kept_name(group), Counter[str](), None
-        for each in rejected:
-            if each.group == wanted:
-                reasons[each.reason] += 1
-                last = each
-        return None if last is None else cls(wanted, dict(sorted(reasons.items())), last.reason, last.detail, last.at)
+        name, reasons, last = kept_name(group), Counter[str](), None
+        for message in rejected:
+            if message.group == name:
+                reasons[message.reason] += 1
+                last = message
+        return None if last is None else cls(name, dict(sorted(reasons.items())), last.reason, last.detail, last.at)
 
     def __str__(self) -> str:
         """Return the summary in plain words."""
         parts = ", ".join(f"{count:,} as {reason}" for reason, count in self.reasons.items())
         count = sum(self.reasons.values())
-        what = "its only message was rejected" if count == 1 else f"all of its {count:,} messages were rejected"
-        at = f" at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
+        outcome = "its only message was rejected" if count == 1 else f"all of its {count:,} messages were rejected"
+        time_note = f" at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
         name = shown(self.group)
-        return f"Group {name} has no state: {what}, {parts}. The last rejection{at}: {visible(self.detail)}."
+        return f"Group {name} has no state: {outcome}, {parts}. The last rejection{time_note}: {visible(self.detail)}."

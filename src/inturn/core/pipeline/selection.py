@@ -54,9 +54,15 @@ class Selection:
         return self.error is None or (error is not None and fnmatchcase(last_line(error), self.error))
 
 
-def patterns(given: str | Iterable[str] | None) -> tuple[str, ...]:
+def patterns(group_patterns: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return one pattern, several or none as a tuple."""
-    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+    return (
+        ()
+        if group_patterns is None
+        else (group_patterns,)
+        if isinstance(group_patterns, str)
+        else tuple(group_patterns)
+    )
 
 
 @dataclass(frozen=True)
@@ -99,8 +105,8 @@ class DecisionReport:
         known = {group: verdicts[name] for group, name in self.pending.items() if name in verdicts}
         return DecisionReport(
             self.action,
-            [*self.done, *(group for group, why in known.items() if not why)],
-            {**self.void, **{group: why for group, why in known.items() if why}},
+            [*self.done, *(group for group, reason in known.items() if not reason)],
+            {**self.void, **{group: reason for group, reason in known.items() if reason}},
             {group: name for group, name in self.pending.items() if group not in known},
         )
 

@@ -38,9 +38,9 @@ _NUMBERS = struct.Struct(">QQ")
 _ZERO = 2**63
 
 
-def place_mark(epoch: int, turn: int | None) -> bytes:
+def place_mark(epoch: int, position: int | None) -> bytes:
     """Return the mark of an epoch and a signed 64-bit number; None: a mark before all others of the epoch."""
-    return _NUMBERS.pack(epoch + _ZERO, 0 if turn is None else turn + _ZERO)
+    return _NUMBERS.pack(epoch + _ZERO, 0 if position is None else position + _ZERO)
 
 
 class Status(StrEnum):
@@ -159,7 +159,7 @@ class Timeline(ABC):
         """Set up further fields; orders that have some extend it."""
         if self.conflicts:
             size = PLACE_BYTES + MARK_BYTES
-            self._reported = {self.conflicts[at : at + size] for at in range(0, len(self.conflicts), size)}
+            self._reported = {self.conflicts[start : start + size] for start in range(0, len(self.conflicts), size)}
 
     @property
     def status(self) -> Status:
@@ -188,7 +188,7 @@ class Timeline(ABC):
     def forget_conflicts(self, below: bytes) -> None:
         """Forget the conflicts of places below this mark."""
         if self._reported:
-            self._reported = {each for each in self._reported if each >= below}
+            self._reported = {place for place in self._reported if place >= below}
 
     def begins_epoch(self, entry: TimelineEntry) -> bool:
         """Return whether the message's higher epoch starts the timeline again.
@@ -344,8 +344,8 @@ class Timeline(ABC):
 
     def is_skipped(self, revision: int) -> bool:
         """Return whether a revision lies in a skipped gap; gaps are skipped in their order."""
-        at = bisect_right(self.skipped, revision, key=itemgetter(0))
-        return at > 0 and revision <= self.skipped[at - 1][1]
+        index = bisect_right(self.skipped, revision, key=itemgetter(0))
+        return index > 0 and revision <= self.skipped[index - 1][1]
 
     def remove_held(self, entry: TimelineEntry) -> None:
         """Remove a held message, in or out of order."""

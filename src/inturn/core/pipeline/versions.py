@@ -68,18 +68,18 @@ def _shape(kind: Kind, above: list[RecordKind]) -> Any:  # noqa: PLR0911 - one c
             if kind in above:
                 return {"again": above[::-1].index(kind)}
             inner = [*above, kind]
-            fields = {name: _shape(each, inner) for name, each in kind.fields.items()}
+            fields = {name: _shape(field, inner) for name, field in kind.fields.items()}
             return {"record": fields, "owed": sorted(required(kind.wanted))}
         case CollectionKind():
             return {kind.wanted.__name__: _shape(kind.item, above)}
         case TupleKind():
-            return {"tuple": [_shape(each, above) for each in kind.items]}
+            return {"tuple": [_shape(item, above) for item in kind.items]}
         case MappingKind():
             return {"dict": [_shape(kind.key, above), _shape(kind.item, above)]}
         case UnionKind():
-            return {"or": [_shape(each, above) for each in kind.options]}
+            return {"or": [_shape(option, above) for option in kind.options]}
         case EnumKind():
-            return {"enum": [each.value for each in kind.wanted]}
+            return {"enum": [member.value for member in kind.wanted]}
         case LiteralKind():
             return {"enum": [value for _, value in kind.allowed]}
         case AnyKind():
@@ -93,23 +93,23 @@ def change(stored: Any, now: Any, path: str = "state") -> str | None:
         if "record" in stored:
             return _record_change(stored, now, path)
         if "enum" in stored:
-            lost = [each for each in stored["enum"] if each not in now["enum"]]
+            lost = [value for value in stored["enum"] if value not in now["enum"]]
             return f"{path} no longer allows {lost[0]!r}" if lost else None
-        ((name, one),) = stored.items()
-        other = now[name]
-        if not isinstance(one, list):
-            return change(one, other, f"{path}[]") if name != "again" or one != other else None
-        if len(one) == len(other):
-            found = (change(each, another, path) for each, another in zip(one, other, strict=True))
-            return next((each for each in found if each is not None), None)
+        ((name, before),) = stored.items()
+        after = now[name]
+        if not isinstance(before, list):
+            return change(before, after, f"{path}[]") if name != "again" or before != after else None
+        if len(before) == len(after):
+            changes = (change(item, another, path) for item, another in zip(before, after, strict=True))
+            return next((found for found in changes if found is not None), None)
     return None if stored == now else f"{path} has changed from {words(stored)} to {words(now)}"
 
 
 def _record_change(stored: Any, now: Any, path: str) -> str | None:
-    for name, each in stored["record"].items():
+    for name, field in stored["record"].items():
         if name not in now["record"]:
             return f"{path}.{name} was removed"
-        if (found := change(each, now["record"][name], f"{path}.{name}")) is not None:
+        if (found := change(field, now["record"][name], f"{path}.{name}")) is not None:
             return found
     new = [name for name in now["record"] if name not in stored["record"] and name in now["owed"]]
     return f"{path}.{new[0]} is new and has no default" if new else None
@@ -141,20 +141,20 @@ def check(pipeline: "Pipeline", version: int, shape: Any) -> None:
     Raises:
         StateError: if it cannot; nothing may be written then.
     """
-    mine = pipeline.version
-    who = f"pipeline {pipeline.name!r}: its states were stored by version {version}, but this is version {mine}"
-    if version > mine:
+    current = pipeline.version
+    who = f"pipeline {pipeline.name!r}: its states were stored by version {version}, but this is version {current}"
+    if version > current:
         raise StateError(f"{who}; run version {version} or newer")
-    if version < mine:
+    if version < current:
         if pipeline.upgrade is None:
-            mend = f"Pipeline(version={mine}, upgrade=fn), where fn(state, version) returns the new state"
-            raise StateError(f"{who}; define how to upgrade them: {mend}")
+            advice = f"Pipeline(version={current}, upgrade=fn), where fn(state, version) returns the new state"
+            raise StateError(f"{who}; define how to upgrade them: {advice}")
         return
-    found = None if shape is None else change(shape, pipeline.shape)
-    if found is not None:
-        mend = f"Pipeline(version={version + 1}, upgrade=fn), where fn(state, version) returns the new state"
-        msg = f"pipeline {pipeline.name!r}: stored states no longer fit the state type: {found}; "
-        raise StateError(f"{msg}undo the change, give new fields defaults, or define how to upgrade states: {mend}")
+    changed = None if shape is None else change(shape, pipeline.shape)
+    if changed is not None:
+        advice = f"Pipeline(version={version + 1}, upgrade=fn), where fn(state, version) returns the new state"
+        msg = f"pipeline {pipeline.name!r}: stored states no longer fit the state type: {changed}; "
+        raise StateError(f"{msg}undo the change, give new fields defaults, or define how to upgrade states: {advice}")
 
 
 def upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
@@ -180,44 +180,44 @@ def _upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
         msg = f"pipeline {pipeline.name!r}: a state of version {version} could not be upgraded and still exists; "
         raise StateError(msg + "define the pipeline with a corrected upgrade= again")
     try:
-        made = pipeline.upgrade(state, version)
+        new_state = pipeline.upgrade(state, version)
     except Exception as error:
         msg = f"pipeline {pipeline.name!r}: upgrade raised {error_text(error)} on a state of version {version}"
         raise StateError(f"{msg}: {state!r:.200}") from error
     try:
-        return pipeline.normalize(_typed(pipeline, made))
+        return pipeline.normalize(_typed(pipeline, new_state))
     except Exception as error:  # includes errors of the state type's own checks
         msg = f"pipeline {pipeline.name!r}: upgrade returned an invalid state for a state of version {version}: "
         raise StateError(msg + text_of(error)) from error
 
 
-def _typed(pipeline: "Pipeline", made: Any) -> Any:
+def _typed(pipeline: "Pipeline", new_state: Any) -> Any:
     """Return a state that ``upgrade`` returned as JSON values, like its argument, in the state type.
 
     Raises:
         ValueRefused: if a value would be lost: the type has no such field.
         msgspec.ValidationError: if the values do not fit the type.
     """
-    wanted = pipeline.state
-    if not isinstance(made, dict) or not isinstance(wanted, type) or field_names(wanted) is None:
-        return made
-    typed: Any = msgspec.convert(made, wanted, str_keys=True, from_attributes=True, dec_hook=restored)
-    if lost := _lost(made, as_json(typed), "state"):
+    state_type = pipeline.state
+    if not isinstance(new_state, dict) or not isinstance(state_type, type) or field_names(state_type) is None:
+        return new_state
+    typed: Any = msgspec.convert(new_state, state_type, str_keys=True, from_attributes=True, dec_hook=restored)
+    if lost := _lost(new_state, as_json(typed), "state"):
         raise ValueRefused(f"{lost} is not a field of the state type")
     return typed
 
 
-def _lost(given: Any, kept: Any, path: str) -> str:
+def _lost(before: Any, after: Any, path: str) -> str:
     """Return the path to a value that was lost in the conversion; empty if none was."""
-    if isinstance(given, dict) and isinstance(kept, dict):
-        for key, each in given.items():
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, item in before.items():
             name = str(as_json(key))
-            lost = _lost(each, kept[name], inside(path, key)) if name in kept else inside(path, key)
+            lost = _lost(item, after[name], inside(path, key)) if name in after else inside(path, key)
             if lost:
                 return lost
-    if isinstance(given, list) and isinstance(kept, list):
-        pairs = enumerate(zip(given, kept, strict=False))
-        return next((lost for at, pair in pairs if (lost := _lost(*pair, f"{path}[{at}]"))), "")
+    if isinstance(before, list) and isinstance(after, list):
+        pairs = enumerate(zip(before, after, strict=False))
+        return next((lost for index, pair in pairs if (lost := _lost(*pair, f"{path}[{index}]"))), "")
     return ""
 
 
@@ -238,16 +238,16 @@ def _grown(kind: Kind, value: Any) -> Any:
     """Return a value with the fields that its records have gained."""
     match kind:
         case RecordKind() if field_names(type(value)) is not None:
-            fields = {name: each for name, each in kind.fields.items() if hasattr(value, name)}
-            return make(kind.wanted, {name: _grown(each, getattr(value, name)) for name, each in fields.items()})
+            fields = {name: field for name, field in kind.fields.items() if hasattr(value, name)}
+            return make(kind.wanted, {name: _grown(field, getattr(value, name)) for name, field in fields.items()})
         case CollectionKind() if isinstance(value, kind.wanted):
-            return kind.wanted(_grown(kind.item, each) for each in value)
+            return kind.wanted(_grown(kind.item, item) for item in value)
         case TupleKind() if isinstance(value, tuple):
-            return tuple(_grown(each, one) for each, one in zip(kind.items, value, strict=True))
+            return tuple(_grown(item_kind, item) for item_kind, item in zip(kind.items, value, strict=True))
         case MappingKind() if isinstance(value, dict):
-            return {key: _grown(kind.item, each) for key, each in value.items()}
+            return {key: _grown(kind.item, item) for key, item in value.items()}
         case UnionKind() if field_names(type(value)) is not None:
-            return _grown(next(each for each in kind.options if isinstance(each, RecordKind)), value)
+            return _grown(next(option for option in kind.options if isinstance(option, RecordKind)), value)
     return value
 
 
@@ -267,8 +267,8 @@ def as_json(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what mak
         case bytes():
             return base64.b64encode(value).decode()
         case dict():
-            return {str(as_json(key)): as_json(each) for key, each in value.items()}
+            return {str(as_json(key)): as_json(item) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [as_json(each) for each in value]
+            return [as_json(item) for item in value]
     names = field_names(type(value))
     return value if names is None else {name: as_json(getattr(value, name)) for name in names}

@@ -15,20 +15,20 @@ from inturn.core.errors import InputError, QueueFull
 from inturn.core.queue.messages import QueueInfo
 
 
-def fits(queue: QueueInfo, new: int, ahead: int = 0) -> bool:
+def fits(queue: QueueInfo, new: int, pending: int = 0) -> bool:
     """Return whether a queue has room for new messages after others that already wait for room."""
     bound = queue.settings.max_depth
-    return bound is None or not new or queue.depth + ahead + new <= bound
+    return bound is None or not new or queue.depth + pending + new <= bound
 
 
-def check_room(queue: QueueInfo, new: int, ahead: int = 0) -> None:
+def check_room(queue: QueueInfo, new: int, pending: int = 0) -> None:
     """Check that a queue has room for new messages after others that already wait for room.
 
     Raises:
         QueueFull: if there is no room for them now.
         InputError: if there can never be room for them.
     """
-    if fits(queue, new, ahead):
+    if fits(queue, new, pending):
         return
     name, bound = queue.name, queue.settings.max_depth or 0
     if new > bound:
@@ -36,7 +36,7 @@ def check_room(queue: QueueInfo, new: int, ahead: int = 0) -> None:
             f"{new} messages at once do not fit into the queue {name!r} with max_depth={bound}; send fewer at a time, "
             "or raise max_depth"
         )
-    waiting = f", and {ahead} are waiting to be sent" if ahead else ""
+    waiting = f", and {pending} are waiting to be sent" if pending else ""
     raise QueueFull(
         f"the queue {name!r} has {queue.depth} messages with max_depth={bound}{waiting}; there is no room for {new} "
         "more: send again later, or with a longer wait_s="

@@ -69,13 +69,13 @@ class ClockSkew:
             self._ends.clear()  # it is unknown how far the clock went back
             self.record(later(now_ms), now_ms)
         self.seen_ms = now_ms
-        over = []
+        expired = []
         while self._ends and self._ends[0][0] <= now_ms:
             self.reported.append(heappop(self._ends))
             end_ms, span = self.reported[-1]
-            over.append(ExpiredSpan(span, end_ms - (span.until_ms - span.since_ms), end_ms))
+            expired.append(ExpiredSpan(span, end_ms - (span.until_ms - span.since_ms), end_ms))
         self._set_next()
-        return over
+        return expired
 
     def record(self, spans: Iterable[Span], now_ms: int) -> None:
         """Record all spans that begin in the future; a span that was recorded before keeps its end."""
@@ -94,8 +94,8 @@ class ClockSkew:
 
     def rolled_back(self) -> None:
         """Restore the spans reported as ended: the transaction was rolled back."""
-        for each in self.reported:
-            heappush(self._ends, each)
+        for end in self.reported:
+            heappush(self._ends, end)
         self.reported.clear()
         self._set_next()
 

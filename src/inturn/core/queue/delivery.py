@@ -171,9 +171,9 @@ class ReceiveSelection:
         self._settings, self.now_ms = settings, now_ms
         self._taken, self._has_lapsed = 0, False
 
-    def begin(self, want: ReceiveRequest) -> Self:
+    def begin(self, request: ReceiveRequest) -> Self:
         """Continue with the next request, and return this object."""
-        self._rule, self.left = want.lapsed, want.limit
+        self._rule, self.left = request.lapsed, request.limit
         if self._rule is not LapsedRule.ALONE:
             self._taken = 0
         elif self._has_lapsed:
@@ -243,8 +243,8 @@ def verdict(hold: DeliveryState | None, change: Settlement, now_ms: int) -> Sett
             return SettleResult.HELD
         is_late = change.act is SettleAction.CANCEL and not is_scheduled(hold, now_ms)
         return SettleResult.LATE if is_late else SettleResult.DONE
-    mine = held and hold is not None and hold.token == change.token
-    return _DONE if mine else SettleResult.EXPIRED
+    is_holder = held and hold is not None and hold.token == change.token
+    return _DONE if is_holder else SettleResult.EXPIRED
 
 
 def extended(hold: DeliveryState | None, ms: int, now_ms: int) -> DeliveryState:
@@ -262,7 +262,7 @@ def blocking(
     head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
 ) -> tuple[GroupAvailability, DeliveryState | None]:
     """Return why the head of a group cannot be received, and the state that hides it; ``holds`` are all states."""
-    hold = next((each for each in holds if blocks_all(each, now_ms)), head)
+    hold = next((state for state in holds if blocks_all(state, now_ms)), head)
     if hold is None or not is_hidden(hold, now_ms):
         return GroupAvailability.READY, None
     return (GroupAvailability.DELAYED if hold.token is None else GroupAvailability.IN_FLIGHT), hold
@@ -279,10 +279,10 @@ def nacked_state(hold: DeliveryState, *, is_head: bool, delay_ms: int = 0, now_m
     """
     used = hold.token is None or is_head or hold.deferred
     attempts = hold.attempts if used else max(hold.attempts - 1, 0)
-    left = DeliveryState(None, None, attempts, first_ms=hold.first_ms, deferred=hold.deferred, lapsed=hold.lapsed)
+    state = DeliveryState(None, None, attempts, first_ms=hold.first_ms, deferred=hold.deferred, lapsed=hold.lapsed)
     if delay_ms:
-        return left._replace(until_ms=now_ms + delay_ms, since_ms=now_ms)
-    return left if left.attempts or left.deferred or left.lapsed else None
+        return state._replace(until_ms=now_ms + delay_ms, since_ms=now_ms)
+    return state if state.attempts or state.deferred or state.lapsed else None
 
 
 def dead_letter(

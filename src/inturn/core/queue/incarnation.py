@@ -43,12 +43,12 @@ class QueuePosition(NamedTuple):
 
 def incarnation_of(history: Iterable[IncarnationStart], number: int) -> str:
     """Return the incarnation in which a number was assigned; the history is in the order of beginnings."""
-    found = ORIGIN
+    current = ORIGIN
     for after, incarnation in history:
         if after >= number:
             break
-        found = incarnation
-    return found
+        current = incarnation
+    return current
 
 
 def begin(history: Sequence[IncarnationStart], last: int, incarnation: str) -> list[IncarnationStart]:
@@ -58,7 +58,7 @@ def begin(history: Sequence[IncarnationStart], last: int, incarnation: str) -> l
     """
     if history and history[-1].incarnation == incarnation:
         return list(history)
-    return [*(each for each in history if each.after < last), IncarnationStart(last, incarnation)]
+    return [*(start for start in history if start.after < last), IncarnationStart(last, incarnation)]
 
 
 def trim(history: Sequence[IncarnationStart], read_to: int, most: int) -> list[IncarnationStart]:
@@ -69,8 +69,8 @@ def trim(history: Sequence[IncarnationStart], read_to: int, most: int) -> list[I
         read_to: no valid place is before this number.
         most: number of the newest incarnations that are always kept.
     """
-    needed = [each for each in history if each.after < read_to][-1:]
-    return [each for each in history if each in history[-most:] or not needed or each >= needed[0]]
+    needed = [start for start in history if start.after < read_to][-1:]
+    return [start for start in history if start in history[-most:] or not needed or start >= needed[0]]
 
 
 def is_valid(place: QueuePosition, given_in: str, last: int) -> bool:

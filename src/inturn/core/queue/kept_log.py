@@ -104,11 +104,11 @@ def removable(queue: QueueInfo, blocks: Sequence[LogBlock], now_ms: int) -> Remo
 
 def before_bytes(blocks: Sequence[LogBlock], keep_bytes: int) -> int:
     """Return the last number of the newest block after which there are so many bytes; 0: no such block exists."""
-    behind = 0
+    later_bytes = 0
     for last, size in reversed(blocks):
-        if behind >= keep_bytes:
+        if later_bytes >= keep_bytes:
             return last
-        behind += size
+        later_bytes += size
     return 0
 
 
@@ -144,9 +144,9 @@ def find_time(queue: QueueInfo, at_ms: int, probe: Callable[[int], tuple[int, in
     )  # what is up to `before` was sent earlier; what is behind `after`, not
     while before < after:
         middle = (before + after) // 2
-        found = probe(middle)
-        if found is None or found[1] >= at_ms:
+        probed = probe(middle)
+        if probed is None or probed[1] >= at_ms:
             after = middle
         else:
-            before = found[0]
+            before = probed[0]
     return before

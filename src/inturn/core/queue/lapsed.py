@@ -18,7 +18,7 @@ class LapsedRule(Enum):
     """No lapsed message is returned, and no message after it in the ready queue."""
 
 
-def why_spent(attempts: int, retries: int, what: str = "received") -> str:
+def why_spent(attempts: int, retries: int, verb: str = "received") -> str:
     """Return why a lapsed message is not tried again after so many receives; empty: it is.
 
     Its first process may have died because of another message; all later ones had it alone. The same rule applies to
@@ -26,4 +26,4 @@ def why_spent(attempts: int, retries: int, what: str = "received") -> str:
     """
     if attempts <= max(retries, LAPSED_RETRIES) + 2:
         return ""
-    return f"ProcessEnded: {what} {attempts} times; the last time its process or its lease ended before it was done"
+    return f"ProcessEnded: {verb} {attempts} times; the last time its process or its lease ended before it was done"

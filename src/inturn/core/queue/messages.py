@@ -93,15 +93,15 @@ class QueueSettings:
         _in_range("retry_max_s", self.retry_max_s, 0, limits.DELAY_S)
         _in_range("retry_jitter", self.retry_jitter, 0, 1)
         if self.max_depth is not None:
-            _in_range("max_depth", self.max_depth, 1, limits.MAX_DEPTH, whole=True)
+            _in_range("max_depth", self.max_depth, 1, limits.MAX_DEPTH, is_whole=True)
         if not isinstance(self.single_writer, bool):
             raise InputError(f"single_writer is {self.single_writer!r}; expected True or False")
         if self.priority_lead is not None:
-            _in_range("priority_lead", self.priority_lead, 1, limits.PRIORITY_LEAD, whole=True)
+            _in_range("priority_lead", self.priority_lead, 1, limits.PRIORITY_LEAD, is_whole=True)
         if self.keep_for is not None:
             object.__setattr__(self, "keep_for", _seconds("keep_for", self.keep_for))
         if self.keep_bytes is not None:
-            _in_range("keep_bytes", self.keep_bytes, 1, limits.KEPT_BYTES, whole=True)
+            _in_range("keep_bytes", self.keep_bytes, 1, limits.KEPT_BYTES, is_whole=True)
 
     @cached_property
     def visibility_ms(self) -> int:
@@ -133,17 +133,17 @@ def _seconds(name: str, value: float | str) -> float:
     """Return a duration in seconds, written as text or as seconds."""
     if not isinstance(value, int | float):
         try:
-            value = duration_us(value, what=name) / 1e6
+            value = duration_us(value, label=name) / 1e6
         except PipelineError as error:
             raise InputError(f"{error}; a number of seconds is allowed too") from error
     _in_range(name, value, 0, limits.KEPT_S)
     return value
 
 
-def _in_range(name: str, value: float, least: float, most: float, *, whole: bool = False) -> None:
-    kinds = int if whole else int | float
+def _in_range(name: str, value: float, least: float, most: float, *, is_whole: bool = False) -> None:
+    kinds = int if is_whole else int | float
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
-        raise InputError(f"{name} is {value!r}; expected a {'whole ' if whole else ''}number from {least} to {most}")
+        raise InputError(f"{name} is {value!r}; expected a {'whole ' if is_whole else ''}number from {least} to {most}")
 
 
 def checked_name(name: str) -> str:

@@ -27,13 +27,13 @@ _sent: Final[Callable[[tuple[Any, ...]], Sent]] = partial(tuple.__new__, Sent)  
 
 def groups_to_look_up(drafts: Iterable[Draft]) -> list[str]:
     """Return the groups whose last revisions are needed for these drafts, in order of name."""
-    wanted = (each for each in drafts if each.numbering is not None or each.revision is not None)
-    return sorted({each.group for each in wanted if each.group is not None})
+    selected = (draft for draft in drafts if draft.numbering is not None or draft.revision is not None)
+    return sorted({draft.group for draft in selected if draft.group is not None})
 
 
 def are_numbered(drafts: Iterable[Draft]) -> bool:
     """Return whether the queue is to number any of these messages."""
-    return any(each.numbering is not None for each in drafts)
+    return any(draft.numbering is not None for draft in drafts)
 
 
 def numbered(
@@ -56,7 +56,7 @@ def numbered(
         revision = first
         if is_duplicate:
             if first is None:  # the first may be among these
-                revision = next((each.revision for each in answers if each.sequence_number == number), None)
+                revision = next((answer.revision for answer in answers if answer.sequence_number == number), None)
         elif draft.numbering is not None:
             group = draft.group or ""
             before = new[group] if group in new else last.get(group) or 0
@@ -89,8 +89,8 @@ def begun(last: int | None, revision: int, group: str) -> int:
 
 def with_revisions(new: Mapping[DedupKey, RememberedSend], sent: Iterable[Sent]) -> dict[DedupKey, RememberedSend]:
     """Return the deduplication records of new messages, with their revisions."""
-    revisions = {each.sequence_number: each.revision for each in sent if not each.duplicate}
-    return {key: each._replace(revision=revisions.get(each.sequence_number)) for key, each in new.items()}
+    revisions = {message.sequence_number: message.revision for message in sent if not message.duplicate}
+    return {key: answer._replace(revision=revisions.get(answer.sequence_number)) for key, answer in new.items()}
 
 
 def _refusal(expected: int | None, last: int, group: str) -> RevisionMismatch | InputError:
@@ -106,8 +106,8 @@ def _refusal(expected: int | None, last: int, group: str) -> RevisionMismatch | 
 
 def _check_given(revision: int, group: str | None, *lasts: Mapping[str, int | None]) -> None:
     for last in lasts:
-        if group is not None and (there := last.get(group)) is not None:
+        if group is not None and (assigned := last.get(group)) is not None:
             raise InputError(
                 f"revision is {revision}, but the queue assigns the revisions of the group {group!r}: its last "
-                f"revision is {there}; send with revision='next'"
+                f"revision is {assigned}; send with revision='next'"
             )

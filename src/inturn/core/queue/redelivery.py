@@ -45,7 +45,7 @@ def ended(
     deadline_ms = now_ms if hold.until_ms is None else hold.until_ms
     if hold.token is not None:
         hold = hold._replace(lapsed=True)
-        left = nacked(hold, settings, number, is_head=is_head, delay_ms=None, now_ms=deadline_ms)
-        if is_hidden(left, now_ms):
-            return left
+        retried = nacked(hold, settings, number, is_head=is_head, delay_ms=None, now_ms=deadline_ms)
+        if is_hidden(retried, now_ms):
+            return retried
     return nacked_state(hold, is_head=is_head)

@@ -106,7 +106,7 @@ def decide(lease: WriterLease | None, request: WriterRequest, now_ms: int) -> Wr
 
 def groups_to_check(drafts: Iterable[Draft]) -> list[str]:
     """Return the groups whose leases are needed for these messages, in order of name."""
-    return sorted({each.group for each in drafts if each.group is not None})
+    return sorted({draft.group for draft in drafts if draft.group is not None})
 
 
 def check(queue: str, drafts: Iterable[Draft], leases: Mapping[str, WriterLease]) -> None:
@@ -128,7 +128,8 @@ def held(queue: str, group: str, lease: WriterLease | None, epoch: int | None = 
     if lease is None:
         text = f"the group {group!r} of {queue!r} has no writer, but the queue accepts messages only from a writer"
         return WriterHeld(f"{text}; send with queue.single_writer({group!r})", None)
-    ours = "" if epoch is None else f"; this producer has epoch {epoch}, so another one has taken over"
+    takeover = "" if epoch is None else f"; this producer has epoch {epoch}, so another one has taken over"
     return WriterHeld(
-        f"the writer of the group {group!r} of {queue!r} is {lease.name!r}, in epoch {lease.epoch}{ours}", lease.name
+        f"the writer of the group {group!r} of {queue!r} is {lease.name!r}, in epoch {lease.epoch}{takeover}",
+        lease.name,
     )

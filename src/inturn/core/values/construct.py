@@ -71,35 +71,35 @@ def places(record: type) -> tuple[FieldDefault, ...]:
 
 
 def _default(record: type, name: str) -> Any:
-    for each in dataclasses.fields(record) if dataclasses.is_dataclass(record) else ():
-        if each.name == name and each.default is not dataclasses.MISSING:
-            return each.default.value if isinstance(each.default, enum.Enum) else each.default
+    for field in dataclasses.fields(record) if dataclasses.is_dataclass(record) else ():
+        if field.name == name and field.default is not dataclasses.MISSING:
+            return field.default.value if isinstance(field.default, enum.Enum) else field.default
     return _NONE
 
 
-def filled(record: type, given: Mapping[str, Any], *, make: bool = False) -> dict[str, Any]:
+def filled(record: type, values: Mapping[str, Any], *, make: bool = False) -> dict[str, Any]:
     """Return the fields of a record by name, ready for its constructor; the type's defaults fill absent fields.
 
     Args:
         record: record type.
-        given: fields by name; some may be null or absent.
+        values: fields by name; some may be null or absent.
         make: whether to make records of the dicts within; if not, they stay dicts for a decoder to convert.
     """
-    made = {}
+    fields = {}
     make = make and not is_model(record)  # a model makes those within it
     for name, _, _, has_default, takes_none, fill, _ in places(record):
-        value = given.get(name)
+        value = values.get(name)
         if value is not None:
-            made[name] = value if fill is None else fill(value, make)
+            fields[name] = value if fill is None else fill(value, make)
         elif not has_default and takes_none:
-            made[name] = None
-    return made
+            fields[name] = None
+    return fields
 
 
-def lacking(record: type, made: Mapping[str, Any]) -> str | None:
+def lacking(record: type, fields: Mapping[str, Any]) -> str | None:
     """Return why a record cannot be made of the fields from :func:`filled`, or None if it can."""
     for name, _, kind, has_default, *_ in places(record):
-        if not has_default and name not in made:
+        if not has_default and name not in fields:
             return f"{name} is null, expected {kind}"
     return None
 
@@ -115,12 +115,12 @@ def is_unfilled(message: Any) -> bool:
 @functools.cache
 def _fillable(record: type) -> tuple[tuple[str, bool, bool], ...]:
     """Return the fields that may have to be filled: each with whether it has a default, and may contain records."""
-    found = ((each.name, each.has_default, each.fill is not None) for each in places(record))
-    return tuple(each for each in found if any(each[1:]))
+    candidates = ((place.name, place.has_default, place.fill is not None) for place in places(record))
+    return tuple(row for row in candidates if any(row[1:]))
 
 
 def _word(hint: Any) -> str:
-    options = [each for each in typing.get_args(hint) if each is not type(None)]
+    options = [option for option in typing.get_args(hint) if option is not type(None)]
     hint = options[0] if len(options) == 1 and typing.get_origin(hint) not in (list, set, tuple, frozenset) else hint
     return str(getattr(hint, "__name__", hint))
 
@@ -138,7 +138,7 @@ def fill_of(hint: Any, in_model: bool = False) -> Fill | None:  # noqa: FBT001, 
         return functools.partial(_fill_record, hint)
     if hint is bytes and in_model:
         return _fill_bytes
-    inner = [fill for fill in (fill_of(each, in_model) for each in arguments) if fill is not None]
+    inner = [fill for fill in (fill_of(argument, in_model) for argument in arguments) if fill is not None]
     if len(inner) != 1:  # only a decoder can choose between several record types
         return None
     if origin in (dict, abc.Mapping, abc.MutableMapping):
@@ -153,19 +153,19 @@ def _fill_record(record: type, value: Any, make: bool) -> Any:  # noqa: FBT001 -
         return value
     fields = places(record)
     value = by_name(record, value)
-    given = {place.name: value[place.key] for place in fields if place.key in value}
-    made = filled(record, given, make=make)
+    values = {place.name: value[place.key] for place in fields if place.key in value}
+    filled_values = filled(record, values, make=make)
     if make:
-        why = lacking(record, made)
-        if why is not None and is_model(record):  # no other record checks its types when it is made
-            raise ValueError(why)
-        return made_of(record, made) if why is None else value
+        problem = lacking(record, filled_values)
+        if problem is not None and is_model(record):  # no other record checks its types when it is made
+            raise ValueError(problem)
+        return made_of(record, filled_values) if problem is None else value
     for place in fields:
-        if place.name not in made and place.default is not _NONE:
-            made[place.name] = place.default
+        if place.name not in filled_values and place.default is not _NONE:
+            filled_values[place.name] = place.default
     known = {place.key for place in fields}
-    others = {key: each for key, each in value.items() if key not in known}
-    return {**others, **{place.key: made[place.name] for place in fields if place.name in made}}
+    unknown = {key: item for key, item in value.items() if key not in known}
+    return {**unknown, **{place.key: filled_values[place.name] for place in fields if place.name in filled_values}}
 
 
 def _fill_bytes(value: Any, _make: bool) -> Any:  # noqa: FBT001 - private
@@ -176,11 +176,11 @@ def _fill_bytes(value: Any, _make: bool) -> Any:  # noqa: FBT001 - private
 
 
 def _fill_items(fill: Fill, value: Any, make: bool) -> Any:  # noqa: FBT001 - private
-    return type(value)(fill(each, make) for each in value) if type(value) in (list, tuple) else value
+    return type(value)(fill(item, make) for item in value) if type(value) in (list, tuple) else value
 
 
 def _fill_values(fill: Fill, value: Any, make: bool) -> Any:  # noqa: FBT001 - private
-    return {key: fill(each, make) for key, each in value.items()} if isinstance(value, dict) else value
+    return {key: fill(item, make) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ _UNITS: Final = {
 Duration: TypeAlias = str | dt.timedelta
 
 
-def duration_us(value: Duration, *, what: str) -> int:
+def duration_us(value: Duration, *, label: str) -> int:
     """Return a duration in microseconds, from ``"10 minutes"`` or a ``timedelta``.
 
     Raises:
@@ -29,13 +29,13 @@ def duration_us(value: Duration, *, what: str) -> int:
     if isinstance(value, dt.timedelta):
         number = value // dt.timedelta(microseconds=1)
     else:
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", value) if isinstance(value, str) else None
-        if found is None or found[2] not in _UNITS:
-            msg = f"{what} is {value!r}; expected a text such as '10 minutes' ({', '.join(_UNITS)}) or a timedelta"
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", value) if isinstance(value, str) else None
+        if match is None or match[2] not in _UNITS:
+            msg = f"{label} is {value!r}; expected a text such as '10 minutes' ({', '.join(_UNITS)}) or a timedelta"
             raise PipelineError(msg)
-        number = round(min(float(found[1]) * _UNITS[found[2]], 2.0 * limits.DURATION_US))
+        number = round(min(float(match[1]) * _UNITS[match[2]], 2.0 * limits.DURATION_US))
     if number < 0:
-        raise PipelineError(f"{what} is {value!r}; a duration cannot be negative")
+        raise PipelineError(f"{label} is {value!r}; a duration cannot be negative")
     if number > limits.DURATION_US:
-        raise PipelineError(f"{what} is {value!r}; expected at most {limits.DURATION_US // _UNITS['week']} weeks")
+        raise PipelineError(f"{label} is {value!r}; expected at most {limits.DURATION_US // _UNITS['week']} weeks")
     return number

@@ -46,8 +46,8 @@ def read_us(value: Any, unit: Unit = "us") -> int | None:
         value: a datetime, text, or a number.
         unit: unit of a number.
     """
-    found = _us(value, unit)
-    return found if found is not None and -(2**63) <= found < 2**63 else None
+    time_us = _us(value, unit)
+    return time_us if time_us is not None and -(2**63) <= time_us < 2**63 else None
 
 
 def _us(value: Any, unit: Unit) -> int | None:
@@ -65,8 +65,8 @@ def _us(value: Any, unit: Unit) -> int | None:
 def read_ns(value: Any, unit: Unit = "us") -> int:
     """Return the nanoseconds of a point in time within its microsecond, 0 to 999, by the rules of :func:`read_us`."""
     if isinstance(value, str):
-        if found := _TEXT.fullmatch(value):
-            return int((found[8] or "")[6:].ljust(3, "0"))
+        if match := _TEXT.fullmatch(value):
+            return int((match[8] or "")[6:].ljust(3, "0"))
         value = int(value) if _NUMBER.fullmatch(value) else None
     if not isinstance(value, int | float | Decimal) or (isinstance(value, int) and unit != "ns"):
         return 0
@@ -92,12 +92,12 @@ def is_date(text: str) -> bool:
 
 def parsed(text: str) -> dt.datetime | None:
     """Return the time of a text, with its zone if it has one; None if the text is not a time."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
         return None
-    year, _, month, day, hour, minute, second, fraction, zone = found.groups()
+    year, _, month, day, hour, minute, second, fraction, zone = match.groups()
     try:
-        made = dt.datetime(  # noqa: DTZ001 - the zone is added below, if there is one
+        moment = dt.datetime(  # noqa: DTZ001 - the zone is added below, if there is one
             int(year),
             int(month),
             int(day),
@@ -106,7 +106,7 @@ def parsed(text: str) -> dt.datetime | None:
             int(second or 0),
             int((fraction or "")[:6].ljust(6, "0")),
         )
-        return made if zone is None else (made - _offset(zone)).replace(tzinfo=dt.UTC)
+        return moment if zone is None else (moment - _offset(zone)).replace(tzinfo=dt.UTC)
     except (ValueError, OverflowError):
         return None
 

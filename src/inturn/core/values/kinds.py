@@ -75,9 +75,9 @@ class EnumKind(Kind):
         if isinstance(value, self.wanted):
             return value
         if type(value) in (int, str):
-            for each in self.wanted:
-                if type(each.value) is type(value) and each.value == value:
-                    return each
+            for member in self.wanted:
+                if type(member.value) is type(value) and member.value == value:
+                    return member
         return refuse(path, value, f"expected one of {self.name}")
 
 
@@ -85,7 +85,7 @@ class LiteralKind(Kind):
     """A ``Literal``: one of some values."""
 
     def __init__(self, allowed: Sequence[Any]) -> None:
-        self.allowed = {(type(each), each) for each in allowed}
+        self.allowed = {(type(value), value) for value in allowed}
         self.name = " | ".join(map(repr, allowed))
 
     def is_normal(self, value: Any, seen: Seen, depth: int) -> bool:  # noqa: ARG002
@@ -110,8 +110,8 @@ class AnyKind(Kind):
         return (self.wanted is None or value.__class__ is self.wanted) and _is_json((value,), seen, depth)
 
     def normal(self, value: Any, path: str, depth: int) -> Any:
-        made = self._normal(value, path, depth)
-        return made if self.wanted in (None, type(made)) else refuse(path, value, f"expected {self.name}")
+        result = self._normal(value, path, depth)
+        return result if self.wanted in (None, type(result)) else refuse(path, value, f"expected {self.name}")
 
     def _normal(self, value: Any, path: str, depth: int) -> Any:
         if depth > limits.VALUE_DEPTH:
@@ -120,17 +120,17 @@ class AnyKind(Kind):
             case None | bool():
                 return value
             case int() | float() | str():
-                wanted = next(each for each in (int, float, str) if isinstance(value, each))
-                return scalar(value, path, wanted)
+                base = next(option for option in (int, float, str) if isinstance(value, option))
+                return scalar(value, path, base)
             case dict():
-                made = {}
-                for key, each in value.items():
+                items = {}
+                for key, item in value.items():
                     if not isinstance(key, str):
                         refuse(f"a key of {path}", key, "keys of an untyped dict are strings; convert it to a string")
-                    made[scalar(key, f"a key of {path}", str)] = self._normal(each, inside(path, key), depth + 1)
-                return made
+                    items[scalar(key, f"a key of {path}", str)] = self._normal(item, inside(path, key), depth + 1)
+                return items
             case list() | tuple():
-                return [self._normal(each, f"{path}[{at}]", depth + 1) for at, each in enumerate(value)]
+                return [self._normal(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
         return refuse(path, value, "an untyped state contains only JSON values; use one, or a typed state")
 
 
@@ -140,27 +140,27 @@ def _is_json(values: abc.Collection[Any], seen: Seen, depth: int) -> bool:  # no
         return False
     if len(values) > _FEW and (known := _are_alike(values)) is not None:
         return known
-    for each in values:
-        kind = each.__class__
+    for value in values:
+        kind = value.__class__
         if kind is str:
-            if not (each.isascii() or is_text(each)):
+            if not (value.isascii() or is_text(value)):
                 return False
         elif kind is int:
-            if not LEAST <= each <= MOST:
+            if not LEAST <= value <= MOST:
                 return False
-        elif kind is bool or each is None:
+        elif kind is bool or value is None:
             pass
         elif kind is float:
-            if each - each != 0.0:
+            if value - value != 0.0:
                 return False
         elif kind is dict or kind is list:
-            if id(each) in seen:
+            if id(value) in seen:
                 return False
-            seen.add(id(each))
+            seen.add(id(value))
             if kind is dict:
-                if not (_are_texts(each) and _is_json(each.values(), seen, depth + 1)):
+                if not (_are_texts(value) and _is_json(value.values(), seen, depth + 1)):
                     return False
-            elif not _is_json(each, seen, depth + 1):
+            elif not _is_json(value, seen, depth + 1):
                 return False
         else:
             return False
@@ -204,7 +204,7 @@ class CollectionKind(Kind):
             seen.add(id(value))
         test = self.item.is_normal
         inner: Iterable[Any] = value
-        return all(test(each, seen, depth + 1) for each in inner)
+        return all(test(item, seen, depth + 1) for item in inner)
 
     def normal(self, value: Any, path: str, depth: int) -> Any:
         inner: Iterable[Any] = value
@@ -213,28 +213,28 @@ class CollectionKind(Kind):
         if depth > limits.VALUE_DEPTH:
             refuse(path, type(value), TOO_DEEP)
         make = self.item.normal
-        return self.wanted(make(each, f"{path}[{at}]", depth + 1) for at, each in enumerate(inner))
+        return self.wanted(make(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(inner))
 
 
 class TupleKind(Kind):
     """A tuple of fixed length, with a type for each value."""
 
     def __init__(self, items: Sequence[Kind]) -> None:
-        self.items, self.name = items, f"tuple[{', '.join(each.name for each in items)}]"
+        self.items, self.name = items, f"tuple[{', '.join(kind.name for kind in items)}]"
 
     def is_normal(self, value: Any, seen: Seen, depth: int) -> bool:
         return (
             value.__class__ is tuple
             and len(value) == len(self.items)
             and depth <= limits.VALUE_DEPTH
-            and all(kind.is_normal(each, seen, depth + 1) for kind, each in zip(self.items, value, strict=True))
+            and all(kind.is_normal(item, seen, depth + 1) for kind, item in zip(self.items, value, strict=True))
         )
 
     def normal(self, value: Any, path: str, depth: int) -> Any:
         if not isinstance(value, list | tuple) or len(value) != len(self.items):
             refuse(path, value, f"expected {self.name}")
         pairs = enumerate(zip(self.items, value, strict=True))
-        return tuple(kind.normal(each, f"{path}[{at}]", depth + 1) for at, (kind, each) in pairs)
+        return tuple(kind.normal(item, f"{path}[{index}]", depth + 1) for index, (kind, item) in pairs)
 
 
 class MappingKind(Kind):
@@ -248,7 +248,7 @@ class MappingKind(Kind):
             return False
         seen.add(id(value))
         key, item = self.key.is_normal, self.item.is_normal
-        return all(key(name, seen, depth) and item(each, seen, depth + 1) for name, each in value.items())
+        return all(key(name, seen, depth) and item(item_value, seen, depth + 1) for name, item_value in value.items())
 
     def normal(self, value: Any, path: str, depth: int) -> Any:
         if not isinstance(value, dict):
@@ -257,8 +257,8 @@ class MappingKind(Kind):
             refuse(path, type(value), TOO_DEEP)
         key, item = self.key.normal, self.item.normal
         return {
-            key(name, f"a key of {path}", depth): item(each, inside(path, name), depth + 1)
-            for name, each in value.items()
+            key(name, f"a key of {path}", depth): item(item_value, inside(path, name), depth + 1)
+            for name, item_value in value.items()
         }
 
 
@@ -266,22 +266,22 @@ class UnionKind(Kind):
     """A union of types."""
 
     def __init__(self, options: Sequence[Kind]) -> None:
-        self.options, self.name = options, " | ".join(each.name for each in options)
+        self.options, self.name = options, " | ".join(option.name for option in options)
 
     def is_normal(self, value: Any, seen: Seen, depth: int) -> bool:
-        return any(each.is_normal(value, seen, depth) for each in self.options)
+        return any(option.is_normal(value, seen, depth) for option in self.options)
 
     def normal(self, value: Any, path: str, depth: int) -> Any:
-        why: Exception | None = None
-        fits = [each for each in self.options if each.is_normal(value, set(), depth)]
-        for each in fits or self.options:
+        first_error: Exception | None = None
+        fits = [option for option in self.options if option.is_normal(value, set(), depth)]
+        for option in fits or self.options:
             try:
-                return each.normal(value, path, depth)
+                return option.normal(value, path, depth)
             except Exception as error:  # noqa: BLE001 - the first of them tells
-                why = why or error
-        options = [each for each in self.options if each.name != "NoneType"]
-        if len(options) == 1 and why is not None:
-            raise why
+                first_error = first_error or error
+        options = [option for option in self.options if option.name != "NoneType"]
+        if len(options) == 1 and first_error is not None:
+            raise first_error
         return refuse(path, value, f"expected {self.name}")
 
 
@@ -314,17 +314,17 @@ class RecordKind(Kind):
             tests.append(_source(kind, f"v.{name}", f"f{number}", names))
         source = " and ".join(tests)
         # Safe to evaluate: field names are identifiers, and the rest is source of our own.
-        if all(isinstance(each, ScalarKind) or _is_optional(each) for each in fields.values()):
+        if all(isinstance(kind, ScalarKind) or _is_optional(kind) for kind in fields.values()):
             self.is_flat_normal = eval(f"lambda v: {source}", names)  # noqa: S307
         # Instances that never change may occur in two places.
         around = f"depth <= {limits.VALUE_DEPTH}" + ("" if self._is_frozen() else " and met(v, seen)")
         self._test = eval(f"lambda v, seen, depth: {around} and {source}", names)  # noqa: S307
 
     def _is_frozen(self) -> bool:
-        wanted: Any = self.wanted
+        record: Any = self.wanted
         if self._is_model:
-            return bool(wanted.model_config.get("frozen"))
-        return bool((wanted.__struct_config__ if self._is_struct else wanted.__dataclass_params__).frozen)
+            return bool(record.model_config.get("frozen"))
+        return bool((record.__struct_config__ if self._is_struct else record.__dataclass_params__).frozen)
 
     def is_normal(self, value: Any, seen: Seen, depth: int) -> bool:
         return self._test(value, seen, depth)
@@ -334,18 +334,18 @@ class RecordKind(Kind):
             refuse(path, value, f"expected {self.name}")
         if depth > limits.VALUE_DEPTH:
             refuse(path, type(value), TOO_DEEP)
-        made = {}
+        values = {}
         for name, kind in self.fields.items():
             if not hasattr(value, name):
                 refuse(f"{path}.{name}", None, f"expected {kind.name}")
-            made[name] = kind.normal(getattr(value, name), f"{path}.{name}", depth + 1)
+            values[name] = kind.normal(getattr(value, name), f"{path}.{name}", depth + 1)
         if self._is_model:
-            return unchecked(self.wanted, made)
+            return unchecked(self.wanted, values)
         if self._is_struct:
-            return self.wanted(**made)
+            return self.wanted(**values)
         new = object.__new__(self.wanted)
-        for name, each in made.items():
-            object.__setattr__(new, name, each)  # the dataclass may be frozen
+        for name, field_value in values.items():
+            object.__setattr__(new, name, field_value)  # the dataclass may be frozen
         return new
 
 
@@ -359,12 +359,12 @@ def _met(value: Any, seen: Seen) -> bool:
 
 def _attributes(record: type) -> int:
     """Return the number of attributes that an instance of a dataclass has in its dict."""
-    slots = {name for each in record.__mro__ for name in getattr(each, "__slots__", ())}
+    slots = {name for base in record.__mro__ for name in getattr(base, "__slots__", ())}
     return len([name for name in field_names(record) or () if name not in slots])
 
 
 def _is_optional(kind: Kind) -> bool:
-    return isinstance(kind, UnionKind) and all(isinstance(each, ScalarKind) for each in kind.options)
+    return isinstance(kind, UnionKind) and all(isinstance(option, ScalarKind) for option in kind.options)
 
 
 def _source(kind: Kind, read: str, name: str, names: dict[str, Any]) -> str:
@@ -372,8 +372,8 @@ def _source(kind: Kind, read: str, name: str, names: dict[str, Any]) -> str:
     if isinstance(kind, ScalarKind):
         return f"({kind.source.replace('{0}', f'(a := {read})', 1).replace('{0}', 'a')})"
     if isinstance(kind, UnionKind) and _is_optional(kind):
-        options = sorted(kind.options, key=lambda each: each.name != "NoneType")
-        source = " or ".join(f"({typing.cast('ScalarKind', each).source})" for each in options)
+        options = sorted(kind.options, key=lambda option: option.name != "NoneType")
+        source = " or ".join(f"({typing.cast('ScalarKind', option).source})" for option in options)
         return f"({source.replace('{0}', f'(a := {read})', 1).replace('{0}', 'a')})"
     names[name] = kind
     return f"{name}.is_normal({read}, seen, depth + 1)"

@@ -33,11 +33,11 @@ def validated(model: Any, fields: Mapping[str, Any]) -> Any:
     try:
         text = json.dumps(fields, default=_json)
     except TypeError:  # bytes, which JSON lacks; other values may still be texts, as in JSON
-        made = model.model_validate(dict(fields), strict=False, by_name=True, by_alias=True)
+        record = model.model_validate(dict(fields), strict=False, by_name=True, by_alias=True)
     else:
-        made = model.model_validate_json(text, by_name=True, by_alias=True)
-    made.model_fields_set.update(model.__pydantic_fields__)
-    return made
+        record = model.model_validate_json(text, by_name=True, by_alias=True)
+    record.model_fields_set.update(model.__pydantic_fields__)
+    return record
 
 
 def _json(value: Any) -> Any:
@@ -57,13 +57,13 @@ def _json(value: Any) -> Any:
 
 def unchecked(model: Any, fields: dict[str, Any]) -> Any:
     """Make a model from all its fields, without validation."""
-    made = model.__new__(model)
+    instance = model.__new__(model)
     set_attribute = object.__setattr__  # the model may be frozen
-    set_attribute(made, "__dict__", fields)
-    set_attribute(made, "__pydantic_fields_set__", set(fields))
-    set_attribute(made, "__pydantic_extra__", None)
-    set_attribute(made, "__pydantic_private__", None)
-    return made
+    set_attribute(instance, "__dict__", fields)
+    set_attribute(instance, "__pydantic_fields_set__", set(fields))
+    set_attribute(instance, "__pydantic_extra__", None)
+    set_attribute(instance, "__pydantic_private__", None)
+    return instance
 
 
 def fields_of(value: Any) -> dict[str, Any]:
@@ -102,26 +102,26 @@ def required(model: Any) -> frozenset[str]:
     return frozenset(name for name, field in model.__pydantic_fields__.items() if field.is_required())
 
 
-def by_name(record: type | None, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def by_name(record: type | None, fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return fields with the names of a record's fields; those that have an alias for a name are renamed."""
     aliases = _aliases(record)
-    if aliases.keys().isdisjoint(given):  # as nearly always
-        return given
-    return {name: given[name] for name in given if name not in aliases} | {
-        name: given[alias] for alias, name in aliases.items() if alias in given and name not in given
+    if aliases.keys().isdisjoint(fields):  # as nearly always
+        return fields
+    return {name: fields[name] for name in fields if name not in aliases} | {
+        name: fields[alias] for alias, name in aliases.items() if alias in fields and name not in fields
     }
 
 
 @functools.cache
 def _aliases(record: Any) -> dict[str, str]:
     """Return the names of a model's fields by alias."""
-    found = {}
+    names = {}
     for name, field in record.__pydantic_fields__.items() if is_model(record) else ():
         alias = field.validation_alias
-        for each in getattr(alias, "choices", (alias,)):  # AliasChoices has several
-            if isinstance(each, str) and each not in record.__pydantic_fields__:
-                found[each] = name
-    return found
+        for choice in getattr(alias, "choices", (alias,)):  # AliasChoices has several
+            if isinstance(choice, str) and choice not in record.__pydantic_fields__:
+                names[choice] = name
+    return names
 
 
 def unkept(model: Any) -> str | None:
@@ -135,5 +135,7 @@ def faults(error: BaseException) -> str | None:
     """Return the text of a validation error in one line, with the fields at fault; None for any other error."""
     if type(error).__module__.partition(".")[0] != "pydantic_core" or not hasattr(error, "errors"):
         return None
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(": ".join((*filter(None, [".".join(map(str, each["loc"]))]), each["msg"])) for each in found)
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(
+        ": ".join((*filter(None, [".".join(map(str, problem["loc"]))]), problem["msg"])) for problem in problems
+    )

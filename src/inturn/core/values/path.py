@@ -23,21 +23,21 @@ _PLAIN: Final = re.compile(r"[^.`]+")
 @cache
 def parts(path: str) -> tuple[str, ...]:
     """Split a path into the names of fields, the outermost first; a text that is not a path is one name."""
-    found, at = [], 0
-    while (part := _PART.match(path, at)) is not None:
-        found.append(part[2] if part[1] is None else part[1].replace("``", "`"))
-        at = part.end()
-        if at == len(path):
-            return tuple(found)
-        if path[at] != ".":
+    names, position = [], 0
+    while (part := _PART.match(path, position)) is not None:
+        names.append(part[2] if part[1] is None else part[1].replace("``", "`"))
+        position = part.end()
+        if position == len(path):
+            return tuple(names)
+        if path[position] != ".":
             break
-        at += 1
+        position += 1
     return (path,)
 
 
 def joined(names: Sequence[str]) -> str:
     """Return the path to a field, given the names on the way to it."""
-    return ".".join(each if _PLAIN.fullmatch(each) else "`" + each.replace("`", "``") + "`" for each in names)
+    return ".".join(name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`" for name in names)
 
 
 def value_at(content: Any, path: str) -> Any:
@@ -55,8 +55,8 @@ def value_at(content: Any, path: str) -> Any:
 def reader(paths: Sequence[str | None], absent: Any) -> Callable[[Any], list[Any]]:
     """Return a function that reads the values at paths like :func:`value_at`; ``absent`` where a path is None."""
     names = [None if path is None else parts(path) for path in paths]
-    firsts = [each and each[0] for each in names]
-    is_flat = all(each is None or len(each) == 1 for each in names)
+    firsts = [name and name[0] for name in names]
+    is_flat = all(name is None or len(name) == 1 for name in names)
 
     def read(content: Any) -> list[Any]:
         if is_flat and type(content) is dict:  # as nearly always
@@ -85,10 +85,10 @@ def put(content: Any, path: str | Sequence[str], value: Any) -> Any:
     fields = field_names(type(content))
     if not isinstance(content, Mapping) and (fields is None or first not in fields):
         raise InputError(f"{content!r:.100} has no fields; expected a value with the field {first!r}")
-    made = put(_field(content, first), rest, value) if rest else value
+    inner = put(_field(content, first), rest, value) if rest else value
     if fields is None:
-        return {**content, first: made}
-    return make(type(content), {name: getattr(content, name) for name in fields} | {first: made})
+        return {**content, first: inner}
+    return make(type(content), {name: getattr(content, name) for name in fields} | {first: inner})
 
 
 def without(content: Any, names: Sequence[str]) -> Any:
@@ -121,5 +121,5 @@ def check(record: type, path: str) -> None:
             kind = typing.get_type_hints(kind)[part]
         except NameError:  # raised where the types are needed
             return
-        options = [each for each in typing.get_args(kind) if each is not type(None)]
+        options = [option for option in typing.get_args(kind) if option is not type(None)]
         kind = options[0] if len(options) == 1 and typing.get_origin(kind) not in (list, dict, tuple, set) else kind

@@ -48,9 +48,9 @@ def check_json(value: Any, path: str) -> None:
 
 def check_outputs(outputs: Sequence[Any]) -> None:
     """Refuse outputs that JSON cannot hold; see :func:`check_json`."""
-    for at, output in enumerate(outputs):
+    for index, output in enumerate(outputs):
         if not is_plain(output):
-            _walk(output, f"outputs[{at}]", 0, False)  # noqa: FBT003 - private
+            _walk(output, f"outputs[{index}]", 0, False)  # noqa: FBT003 - private
 
 
 def is_plain(value: Any, depth: int = 0) -> bool:  # noqa: C901, PLR0911 - the sooner it returns the better
@@ -76,12 +76,12 @@ def is_plain(value: Any, depth: int = 0) -> bool:  # noqa: C901, PLR0911 - the s
         if read is None:
             return False
         inner = read(value)
-    for each in inner:
-        kind = each.__class__
+    for item in inner:
+        kind = item.__class__
         if kind is str:
-            if not each.isascii():
+            if not item.isascii():
                 return False
-        elif kind not in _PLAIN and (depth > _SHALLOW or not is_plain(each, depth + 1)):
+        elif kind not in _PLAIN and (depth > _SHALLOW or not is_plain(item, depth + 1)):
             return False
     return True
 
@@ -93,9 +93,9 @@ def inside(path: str, key: Any) -> str:
     return f"{path}[{reprlib.repr(key)}]"
 
 
-def refuse(path: str, value: Any, mend: str) -> NoReturn:
+def refuse(path: str, value: Any, advice: str) -> NoReturn:
     """Raise an error that names the refused value and its remedy."""
-    raise ValueRefused(f"{path} is {reprlib.repr(value)} of type {type(value).__name__}: {mend}")
+    raise ValueRefused(f"{path} is {reprlib.repr(value)} of type {type(value).__name__}: {advice}")
 
 
 NOT_FINITE: Final = "JSON has no such number; use None, or a text"
@@ -119,15 +119,15 @@ def _walk(value: Any, path: str, depth: int, has_bytes: bool) -> None:  # noqa: 
             if not value.is_finite():
                 refuse(path, value, NOT_FINITE)
         case dict():
-            for key, each in value.items():
+            for key, item in value.items():
                 _check_key(key, path)
-                _walk(each, inside(path, key), depth + 1, has_bytes)
+                _walk(item, inside(path, key), depth + 1, has_bytes)
         case list() | tuple():
-            for at, each in enumerate(value):
-                _walk(each, f"{path}[{at}]", depth + 1, has_bytes)
+            for index, item in enumerate(value):
+                _walk(item, f"{path}[{index}]", depth + 1, has_bytes)
         case set() | frozenset():
-            for each in value:
-                _walk(each, path + "{}", depth + 1, has_bytes)
+            for item in value:
+                _walk(item, path + "{}", depth + 1, has_bytes)
         case bytes() | bytearray() | memoryview():
             if not has_bytes:
                 refuse(path, value, "JSON has no bytes; encode them as text, such as base64, or use a typed field")
@@ -209,48 +209,48 @@ NAMES: Final = {
 }
 
 
-def scalar(value: Any, path: str, wanted: type) -> Any:
+def scalar(value: Any, path: str, target: type) -> Any:
     """Return the normal form of a value for a plain type.
 
     Raises:
         ValueRefused: if it has none; names the path and the type.
     """
     kind = type(value)
-    if kind is not bool and wanted in (int, float) and isinstance(value, int | float):
-        return _number(value, path, wanted)
-    if wanted is str and isinstance(value, str):
+    if kind is not bool and target in (int, float) and isinstance(value, int | float):
+        return _number(value, path, target)
+    if target is str and isinstance(value, str):
         text = str.__str__(value)
         return text if is_text(text) else refuse(path, value, NO_TEXT)
-    if wanted is bytes and isinstance(value, bytes | bytearray | memoryview):
+    if target is bytes and isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    if wanted is dt.datetime and isinstance(value, dt.datetime):
+    if target is dt.datetime and isinstance(value, dt.datetime):
         return _instant(value, path)
-    if kind is not wanted or (wanted is dt.time and value.tzinfo is not None):
-        refuse(path, value, f"expected {wanted.__name__}")
-    if wanted is Decimal and not value.is_finite():
+    if kind is not target or (target is dt.time and value.tzinfo is not None):
+        refuse(path, value, f"expected {target.__name__}")
+    if target is Decimal and not value.is_finite():
         refuse(path, value, NOT_FINITE)
-    return value.replace(fold=0) if wanted is dt.time else value
+    return value.replace(fold=0) if target is dt.time else value
 
 
-def _number(value: float, path: str, wanted: type) -> Any:
+def _number(value: float, path: str, target: type) -> Any:
     """Return an equal integer for a float, or an equal float for an integer."""
     if isinstance(value, float) and not math.isfinite(value):
         refuse(path, value, NOT_FINITE)
     try:
-        made = wanted(value)
+        number = target(value)
     except OverflowError:
-        made = None
-    if made != value:
-        refuse(path, value, f"expected {wanted.__name__}, but no {wanted.__name__} equals this number")
-    return made if wanted is float or LEAST <= made <= MOST else refuse(path, value, _BEYOND)
+        number = None
+    if number != value:
+        refuse(path, value, f"expected {target.__name__}, but no {target.__name__} equals this number")
+    return number if target is float or LEAST <= number <= MOST else refuse(path, value, _BEYOND)
 
 
 def _instant(value: dt.datetime, path: str) -> dt.datetime:
     if value.tzinfo is None or value.utcoffset() is None:
         refuse(path, value, "the time has no time zone; add one, such as datetime.UTC")
     try:
-        made = value.astimezone(dt.UTC)
+        utc = value.astimezone(dt.UTC)
     except OverflowError:
         refuse(path, value, f"its year in UTC is out of range; expected {dt.MINYEAR} to {dt.MAXYEAR}")
-    parts = (made.year, made.month, made.day, made.hour, made.minute, made.second, made.microsecond)
+    parts = (utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, utc.microsecond)
     return dt.datetime(*parts, tzinfo=dt.UTC)  # exactly a datetime, even if the value is of a subclass

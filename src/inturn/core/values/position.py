@@ -55,8 +55,8 @@ def position_of(value: Any) -> LogPosition | None:
 def _of_text(text: str) -> LogPosition | None:
     if _DECIMAL.fullmatch(text):
         return (int(text),)
-    if found := _HEXADECIMAL.fullmatch(text):
-        return tuple(int(each, 16) for each in re.split("[:/.]", found[1] or text))
+    if match := _HEXADECIMAL.fullmatch(text):
+        return tuple(int(part, 16) for part in re.split("[:/.]", match[1] or text))
     file = _FILE.fullmatch(text)
     return None if file is None else (int(file[1]),)
 
@@ -67,16 +67,16 @@ def sortable_positions(positions: Sequence[LogPosition]) -> str:
     Each has the count of its numbers before it, and each number the count of its digits, so that no text is the
     beginning of another one.
     """
-    return "".join(f"{len(each)}{''.join(map(_sortable, each))}" for each in positions)
+    return "".join(f"{len(position)}{''.join(map(_sortable, position))}" for position in positions)
 
 
 def shown_positions(positions: Sequence[LogPosition]) -> str:
     """Return the text form of positions, which is the same for all texts of one number: ``27:758:5/27:758:3/1``."""
-    return "/".join(_shown(each) for each in positions)
+    return "/".join(_shown(position) for position in positions)
 
 
-def _shown(each: LogPosition) -> str:
-    return str(each[0]) if len(each) == 1 else ":".join(f"{number:x}" for number in each) or "-"
+def _shown(position: LogPosition) -> str:
+    return str(position[0]) if len(position) == 1 else ":".join(f"{number:x}" for number in position) or "-"
 
 
 def _sortable(number: int) -> str:

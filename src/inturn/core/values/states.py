@@ -74,43 +74,43 @@ def _kind_of(hint: Any, known: dict[type, RecordKind]) -> Kind:  # noqa: PLR0911
     if hint is None:
         return ScalarKind(type(None))
     if origin in (typing.Union, types.UnionType):
-        return UnionKind([_kind_of(each, known) for each in arguments])
+        return UnionKind([_kind_of(argument, known) for argument in arguments])
     if origin is typing.Literal:
         return LiteralKind(arguments)
     if hint is Any or hint is object or isinstance(hint, typing.TypeVar):
         return AnyKind()
-    wanted = _ALIASES.get(origin or hint, origin or hint)
-    if not isinstance(wanted, type):
+    concrete = _ALIASES.get(origin or hint, origin or hint)
+    if not isinstance(concrete, type):
         return _unknown(hint)
-    if wanted in TESTS:
-        return ScalarKind(wanted)
-    if issubclass(wanted, enum.Enum) and all(type(each.value) in (int, str) for each in wanted):
-        return _unknown(hint) if issubclass(wanted, enum.Flag) else EnumKind(wanted)
-    if wanted in (list, tuple, set, frozenset, dict):
-        return _container(wanted, arguments, known)
-    return _record(wanted, known) if field_names(wanted) is not None else _unknown(hint)
+    if concrete in TESTS:
+        return ScalarKind(concrete)
+    if issubclass(concrete, enum.Enum) and all(type(member.value) in (int, str) for member in concrete):
+        return _unknown(hint) if issubclass(concrete, enum.Flag) else EnumKind(concrete)
+    if concrete in (list, tuple, set, frozenset, dict):
+        return _container(concrete, arguments, known)
+    return _record(concrete, known) if field_names(concrete) is not None else _unknown(hint)
 
 
-def _container(wanted: type, arguments: tuple[Any, ...], known: dict[type, RecordKind]) -> Kind:
-    if wanted is dict:
+def _container(container: type, arguments: tuple[Any, ...], known: dict[type, RecordKind]) -> Kind:
+    if container is dict:
         if not arguments:
             return AnyKind(dict)
-        return MappingKind(*(_kind_of(each, known) for each in arguments))
-    if wanted is list and not arguments:
+        return MappingKind(*(_kind_of(argument, known) for argument in arguments))
+    if container is list and not arguments:
         return AnyKind(list)
-    if wanted is tuple and arguments and arguments[-1] is not Ellipsis:
-        return TupleKind([_kind_of(each, known) for each in arguments if each != ()])
-    return CollectionKind(wanted, _kind_of(arguments[0], known) if arguments else AnyKind())
+    if container is tuple and arguments and arguments[-1] is not Ellipsis:
+        return TupleKind([_kind_of(argument, known) for argument in arguments if argument != ()])
+    return CollectionKind(container, _kind_of(arguments[0], known) if arguments else AnyKind())
 
 
-def _record(wanted: type, known: dict[type, RecordKind]) -> RecordKind:
-    if wanted in known:
-        return known[wanted]
-    if is_model(wanted) and (lost := models.unkept(wanted)) is not None:
-        raise StateError(f"a state cannot contain a {wanted.__qualname__}: stores do not keep {lost}")
-    kind = known[wanted] = RecordKind(wanted)
-    hints = hints_of(wanted)
-    kind.complete({name: _kind_of(hints[name], known) for name in field_names(wanted) or ()})
+def _record(record: type, known: dict[type, RecordKind]) -> RecordKind:
+    if record in known:
+        return known[record]
+    if is_model(record) and (lost := models.unkept(record)) is not None:
+        raise StateError(f"a state cannot contain a {record.__qualname__}: stores do not keep {lost}")
+    kind = known[record] = RecordKind(record)
+    hints = hints_of(record)
+    kind.complete({name: _kind_of(hints[name], known) for name in field_names(record) or ()})
     return kind
 
 
@@ -147,12 +147,14 @@ def required(record: type) -> frozenset[str]:
     if dataclasses.is_dataclass(record):  # a metaclass may hide the signature
         none = dataclasses.MISSING
         return frozenset(
-            each.name for each in dataclasses.fields(record) if each.default is none and each.default_factory is none
+            field.name
+            for field in dataclasses.fields(record)
+            if field.default is none and field.default_factory is none
         )
     if is_model(record):
         return models.required(record)
     parameters = inspect.signature(record).parameters
-    owed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
+    owed = {name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty}
     return frozenset(name for name in field_names(record) or () if name in owed)
 
 
@@ -191,9 +193,9 @@ def restored(kind: Any, value: Any) -> Any:
     if not is_model(kind) or isinstance(value, kind):
         return value  # which msgspec itself checks
     rules = _kind_of_model(kind)
-    made = kind.model_validate(_with_bytes(rules, value), strict=False, by_name=True, by_alias=False)
+    model = kind.model_validate(_with_bytes(rules, value), strict=False, by_name=True, by_alias=False)
     try:
-        return rules.normal(made, kind.__name__, 0)
+        return rules.normal(model, kind.__name__, 0)
     except ValueRefused as error:
         raise ValueError(str(error)) from error
 
@@ -204,14 +206,14 @@ def _with_bytes(kind: Kind, value: Any) -> Any:  # noqa: PLR0911 - one return a 
         case ScalarKind(), str() if kind.wanted is bytes:
             return base64.b64decode(value)
         case RecordKind(), dict():
-            return {name: _with_bytes(kind.fields[name], each) for name, each in value.items() if name in kind.fields}
+            return {name: _with_bytes(kind.fields[name], item) for name, item in value.items() if name in kind.fields}
         case CollectionKind(), list():
-            return [_with_bytes(kind.item, each) for each in value]
+            return [_with_bytes(kind.item, item) for item in value]
         case TupleKind(), list() if len(value) == len(kind.items):
-            return [_with_bytes(item, each) for item, each in zip(kind.items, value, strict=True)]
+            return [_with_bytes(item, item_value) for item, item_value in zip(kind.items, value, strict=True)]
         case MappingKind(), dict():
-            return {name: _with_bytes(kind.item, each) for name, each in value.items()}
-        case UnionKind(), _ if len(options := [each for each in kind.options if each.name != "NoneType"]) == 1:
+            return {name: _with_bytes(kind.item, item) for name, item in value.items()}
+        case UnionKind(), _ if len(options := [option for option in kind.options if option.name != "NoneType"]) == 1:
             return _with_bytes(options[0], value)
     return value
 

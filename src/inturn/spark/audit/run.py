@@ -79,7 +79,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     began = clock.monotonic()
     left_out = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     keys = LogColumns(group, order, order_by, id, epoch, arrival, time, start, left_out)
-    patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
+    patience_us = None if patience is None else duration_us(patience, label="audit(patience=…)")
     if out is not None:
         check_installed(EXTRA)
     folder = None if out is None else ReportFolder(out)
