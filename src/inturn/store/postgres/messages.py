@@ -64,13 +64,13 @@ class PostgresMessages(PostgresStatements):
 
     def leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
         """Remove messages that are done and have no hold; mark those that the log keeps as acknowledged."""
-        kept: list[int] = []
+        logged: list[int] = []
         if queue.readers or queue.settings.keeps_log:
             read_to = queue.removed_to
-            kept = [number for number in numbers if number > read_to]
+            logged = [number for number in numbers if number > read_to]
             numbers = [number for number in numbers if number <= read_to]
-        if kept:
-            self._do("set_status", kept, MessageStatus.ACKNOWLEDGED)
+        if logged:
+            self._do("set_status", logged, MessageStatus.ACKNOWLEDGED)
         if numbers:
             self._do("remove_messages", list(numbers))
 
@@ -103,10 +103,10 @@ class PostgresMessages(PostgresStatements):
             self._locks.note(queue, [Note(move.group, move.number) for move in moves])
             return
         back = [move for move in moves if to.has_assigned(move.origin or move.number)]
-        there = [move for move in moves if not to.has_assigned(move.origin or move.number)]
-        if there:
+        new_moves = [move for move in moves if not to.has_assigned(move.origin or move.number)]
+        if new_moves:
             self._incarnations.begin(to, now_ms)
-            self._do("move", to.number, len(there), now_ms, queue.name, *_columns(there))
+            self._do("move", to.number, len(new_moves), now_ms, queue.name, *_columns(new_moves))
         if back:
             self._locks.acquire(to)
             self._do("move_back", to.number, now_ms, queue.name, *_columns(back))

@@ -55,15 +55,15 @@ class ReadyList(PostgresStatements):
         rows = self._all("take_rechecks", queue.number, first_number(queue.number + 1), is_known)
         if not rows:
             raise self._catalog.removed(queue)
-        version, tokens, gone, listed, floor, ready_from, ran_out, due_ms, has_back, is_at_end = rows[0][:10]
+        version, tokens, removed_count, listed, floor, ready_from, ran_out, due_ms, has_back, is_at_end = rows[0][:10]
         snapshot, own, first, oldest_ms = rows[0][10:14]
         self._drawn.add(queue.number)
-        kept = tokens, gone, floor, None, ran_out, due_ms
+        stored = tokens, removed_count, floor, None, ran_out, due_ms
         # Messages not committed yet, or sent later, have numbers after all listed ones.
         floor = first or max(floor, listed + 1)
-        row = tokens, gone, listed, floor, None, ran_out, due_ms
-        drawn = _drawn(snapshot, own)
-        lock = ReceiverLock(*row, oldest_ms, drawn, version, kept, ready_from, has_back, is_at_end)
+        row = tokens, removed_count, listed, floor, None, ran_out, due_ms
+        seen = _drawn(snapshot, own)
+        lock = ReceiverLock(*row, oldest_ms, seen, version, stored, ready_from, has_back, is_at_end)
         notes = [row[14:] for row in rows if row[18] is not None]
         for group, number, more_gone, due, _, at_ms, place in sorted(notes, key=lambda note: note[4]):
             lock.gone += more_gone
@@ -87,8 +87,8 @@ class ReadyList(PostgresStatements):
         if queue.number not in self._idle or self._locks.holds(queue):
             return False
         retired_ms = delivery.retired_ms(queue.settings, now_ms)
-        found = self._one("has_work", queue.number, first_number(queue.number + 1), now_ms, retired_ms)
-        if found is not None and not found[0]:
+        row = self._one("has_work", queue.number, first_number(queue.number + 1), now_ms, retired_ms)
+        if row is not None and not row[0]:
             return True
         self._idle.discard(queue.number)
         return False
@@ -99,21 +99,21 @@ class ReadyList(PostgresStatements):
             self._idle.add(queue.number)
             is_ahead = lock.due_ms is not None and lock.due_ms > now_ms  # if not, a settlement has it locked
             ends = (self._spans.skew.next_ms(queue.number), lock.due_ms if is_ahead else None)
-            queue.due_ms = min((each for each in ends if each is not None), default=None)
+            queue.due_ms = min((end_ms for end_ms in ends if end_ms is not None), default=None)
         if lock.row != lock.kept or lock.is_changed or lock.line is not None or lock.has_ended:
             # With priorities a group may join before the part already read, so that part is not remembered.
             is_in_order = queue.settings.priority_lead is None
-            line = (lock.line if is_in_order else None) or (None, None, None)
+            ready_after = (lock.line if is_in_order else None) or (None, None, None)
             has_ended = lock.has_ended and is_in_order
-            self._do("save_receiver", queue.number, *lock.row, *lock.drawn, lock.version, *line, has_ended)
+            self._do("save_receiver", queue.number, *lock.row, *lock.drawn, lock.version, *ready_after, has_ended)
 
     def list_later(self, queue: QueueInfo, lock: ReceiverLock, count: int) -> QueuedStatement:
         """Queue the listing of the next messages of the log; :meth:`see_listed` takes its result."""
-        asked = queue.number, first_number(queue.number + 1), count, lock.floor, lock.version
+        arguments = queue.number, first_number(queue.number + 1), count, lock.floor, lock.version
         lead = queue.settings.priority_lead
         if lead is None:
-            return self._do("list_ready", *asked)
-        return self._do("list_ready_by_priority", *asked, first_number(queue.number), lead)
+            return self._do("list_ready", *arguments)
+        return self._do("list_ready_by_priority", *arguments, first_number(queue.number), lead)
 
     def see_listed(self, lock: ReceiverLock, listing: QueuedStatement, count: int) -> None:
         """Record the result of a listing."""
@@ -124,24 +124,24 @@ class ReadyList(PostgresStatements):
     def refresh(self, queue: QueueInfo, lock: ReceiverLock) -> None:
         """Put the heads of the touched groups that are free now into the ready queue."""
         touched: dict[tuple[str | None, int | None], Touch] = {}
-        for each in lock.touched:
-            touched.pop(each[:2], None)  # its last position counts
-            touched[each[:2]] = each
+        for candidate in lock.touched:
+            touched.pop(candidate[:2], None)  # its last position counts
+            touched[candidate[:2]] = candidate
         if touched and not lock.has_back:
-            groups = [each.group for each in touched.values() if each.group is not None]
-            numbers = [each.number for each in touched.values() if each.number is not None]
+            groups = [candidate.group for candidate in touched.values() if candidate.group is not None]
+            numbers = [candidate.number for candidate in touched.values() if candidate.number is not None]
             if groups:
                 self._do("refresh_unplaced", queue.number, groups, lock.floor, lock.version)
             if numbers:
                 self._do("refresh_unplaced_ungrouped", queue.number, numbers, lock.version)
         elif touched:
             groups, numbers, places, _ = map(list, zip(*touched.values(), strict=True))
-            asked = queue.number, groups, numbers, places, lock.floor, lock.version
+            arguments = queue.number, groups, numbers, places, lock.floor, lock.version
             lead = queue.settings.priority_lead
             if lead is None:
-                self._do("refresh", *asked)
+                self._do("refresh", *arguments)
             else:
-                self._do("refresh_by_priority", *asked, first_number(queue.number), lead)
+                self._do("refresh_by_priority", *arguments, first_number(queue.number), lead)
         lock.is_changed |= bool(touched)
         lock.touched = []
 
@@ -149,8 +149,8 @@ class ReadyList(PostgresStatements):
         """Set the priority of a group, and its place if it is ready and was not nacked."""
         lock = self.open(queue, now_ms)
         group = self._producers.save_priority(queue, group, priority)
-        taken = self._one("remove_ready_head", queue.number, group, lock.floor)
-        if taken:
+        removed_head = self._one("remove_ready_head", queue.number, group, lock.floor)
+        if removed_head:
             lock.lead = max(lock.lead, ready_groups.lead_of(priority, queue.settings))
             lock.touch(None, group)
             self.refresh(queue, lock)
@@ -167,25 +167,30 @@ class ReadyList(PostgresStatements):
         self._retire(queue, lock, delivery.retired_ms(queue.settings, now_ms))
         if lock.due_ms is not None and lock.due_ms <= now_ms:
             ended = self._group_locks.end_locks(queue.number, lock.due_ms, now_ms)
-            over = [(until_ms, 0, group) for until_ms, group in ended]
+            ended_keys = [(until_ms, 0, group) for until_ms, group in ended]
             rows = self._all("expired_holds", queue.number, lock.floor, now_ms, limits.EXPIRE_AT_ONCE, lock.due_ms)
             self._end_holds(queue, rows, now_ms)
             if any(attempts for _, _, _, _, attempts, *_ in rows):
                 self.mark_back(queue, lock)
-            over += [(until_ms, number, group) for number, group, until_ms, *_ in rows]
-            over.sort(key=lambda each: each[:2])
-            touched = [Touch(group, None if group is not None else number, None, at) for at, number, group in over]
+            ended_keys += [(until_ms, number, group) for number, group, until_ms, *_ in rows]
+            ended_keys.sort(key=lambda ended_key: ended_key[:2])
+            touched = [
+                Touch(group, None if group is not None else number, None, until_ms)
+                for until_ms, number, group in ended_keys
+            ]
             lock.touch_over(touched, before_nacks=not queue.settings.retry_delay_s)
             (lock.due_ms,) = self._one("next_due", queue.number, lock.due_ms)
         self.refresh(queue, lock)
 
     def _end_holds(self, queue: QueueInfo, rows: Iterable[Row], now_ms: int) -> None:
         """End expired leases and delays; each row has the hold and whether its message is the head of its group."""
-        left: list[Held] = []
+        remaining: list[Held] = []
         for number, group, *fields, is_head in rows:
             hold = DeliveryState._make(fields)
-            left.append((number, group, redelivery.ended(hold, queue.settings, number, is_head=is_head, now_ms=now_ms)))
-        self._messages.set_holds(queue, left)
+            remaining.append(
+                (number, group, redelivery.ended(hold, queue.settings, number, is_head=is_head, now_ms=now_ms))
+            )
+        self._messages.set_holds(queue, remaining)
 
     def _retire(self, queue: QueueInfo, lock: ReceiverLock, retired_ms: int | None) -> None:
         if retired_ms is None or lock.oldest_ms is None or lock.oldest_ms > retired_ms:  # the usual case

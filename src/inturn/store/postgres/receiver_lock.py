@@ -82,8 +82,8 @@ class ReceiverLock:
 
     def passed(self, place: InLine, *, is_left: bool) -> None:
         """Record that the ready queue was processed up to a place; ``is_left``: the group there stays listed."""
-        number, turn, head = place
-        if turn:
+        number, rank, head = place
+        if rank:
             self.is_line_left |= is_left
             self.line = self.line if self.is_line_left else place
         elif is_left and self.left is None:
@@ -112,13 +112,17 @@ class ReceiverLock:
             touched: the groups; ``at_ms`` is the deadline.
             before_nacks: whether to put each before the groups that a user returned after its deadline.
         """
-        nacks = [(at, each) for at, each in enumerate(self.touched) if each.at_ms is not None] if before_nacks else []
+        nacks = (
+            [(index, candidate) for index, candidate in enumerate(self.touched) if candidate.at_ms is not None]
+            if before_nacks
+            else []
+        )
         merged, begin, rest = [], 0, list(touched)
-        for at, nack in nacks:
-            merged += self.touched[begin:at]
+        for index, nack in nacks:
+            merged += self.touched[begin:index]
             while rest and (rest[0].at_ms or 0) <= (nack.at_ms or 0):
                 merged.append(rest.pop(0)._replace(place=nack.place))
-            begin = at
+            begin = index
         self.touched = [*merged, *self.touched[begin:], *rest]
 
 
@@ -155,10 +159,10 @@ class ReceiverLocks(PostgresStatements):
         if not rows:
             return
         self.news.add(queue.number)
-        if any(each.back_ms is not None for each in rows):
+        if any(recheck.back_ms is not None for recheck in rows):
             self._do("add_returned_rechecks", queue.number, *map(list, zip(*rows, strict=True)))
         else:
-            self._do("add_rechecks", queue.number, *map(list, zip(*[each[:4] for each in rows], strict=True)))
+            self._do("add_rechecks", queue.number, *map(list, zip(*[recheck[:4] for recheck in rows], strict=True)))
 
     def notify(self, channel: str) -> None:
         """Notify other processes of the queues in which they may find messages."""

@@ -57,9 +57,9 @@ class PostgresSessions(PostgresStatements):
         if is_for_any and self._ready.is_idle(queue, now_ms):
             return answer
         lock = self._ready.open(queue, now_ms)
-        at = self._next_group(queue, lock) if is_for_any else group or ""
-        if at is not None:
-            answer = self._decide(queue, lock, at, request, now_ms)
+        target = self._next_group(queue, lock) if is_for_any else group or ""
+        if target is not None:
+            answer = self._decide(queue, lock, target, request, now_ms)
         self._ready.close(queue, lock, now_ms, has_found=answer.verdict is SettleResult.DONE)
         return answer
 
@@ -117,10 +117,10 @@ class PostgresSessions(PostgresStatements):
             rows = self._all(
                 "next_ready_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version
             )
-            for place, turn, number, group in rows:
+            for place, rank, number, group in rows:
                 if lock.is_early(place):  # messages before it are not listed yet
                     break
-                after = place, turn, number
+                after = place, rank, number
                 if not self._is_held(queue, group):
                     return str(group)
             else:
@@ -153,14 +153,14 @@ class PostgresSessions(PostgresStatements):
         numbers = [number for number, hold in self._holds(queue, group) if hold.token == token]
         if not numbers:
             return
-        left: list[Held] = []
-        for number, each, *fields, is_head in self._all("lock_holds_to_end", queue.number, lock.floor, numbers):
+        remaining: list[Held] = []
+        for number, held_group, *fields, is_head in self._all("lock_holds_to_end", queue.number, lock.floor, numbers):
             hold = DeliveryState._make(fields)
             now = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=None, now_ms=now_ms)
-            left.append((number, each, now))
+            remaining.append((number, held_group, now))
             if now is not None and now.until_ms is not None:
                 lock.is_due(now.until_ms)
-        self._messages.set_holds(queue, left)
+        self._messages.set_holds(queue, remaining)
         self._ready.mark_back(queue, lock)
         lock.touch(None, group)
         self._ready.refresh(queue, lock)
