@@ -9,7 +9,7 @@ from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import Content, QueueInfo, StoredMessage
 from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.incarnations import PostgresIncarnations
-from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
+from inturn.store.postgres.receiver_lock import ReceiverLocks, Recheck
 from inturn.store.postgres.statements import PostgresStatements
 from inturn.store.sql.dead_letters import report_dead_letter
 from inturn.store.sql.statements import MessageStatus
@@ -100,7 +100,7 @@ class PostgresMessages(PostgresStatements):
         if to.number == queue.number:
             self._do("move_within", now_ms, queue.name, numbers, [_note(move.note) for move in moves])
             self._do("remove_holds", numbers)
-            self._locks.note(queue, [Note(move.group, move.number) for move in moves])
+            self._locks.add_rechecks(queue, [Recheck(move.group, move.number) for move in moves])
             return
         back = [move for move in moves if to.has_assigned(move.origin or move.number)]
         new_moves = [move for move in moves if not to.has_assigned(move.origin or move.number)]
@@ -115,7 +115,7 @@ class PostgresMessages(PostgresStatements):
                 self._do("remove_ready_successors", to.number, *map(list, zip(*places, strict=True)))
         self._do("remove_holds", numbers)
         self.leave(queue, numbers)
-        self._locks.note(queue, [Note(move.group, gone=1) for move in moves])
+        self._locks.add_rechecks(queue, [Recheck(move.group, removed_count=1) for move in moves])
 
 
 def _columns(moves: Sequence[Move]) -> tuple[list[int], list[str | None]]:

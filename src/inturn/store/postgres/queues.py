@@ -1,6 +1,6 @@
 """The queues of a database, composed of their parts; commands use them in every kind of transaction.
 
-From bottom to top: statements; catalog, names, group locks, incarnations; receiver locks and their notes; messages;
+From bottom to top: statements; catalog, names, group locks, incarnations; receiver locks and their rechecks; messages;
 the ready list; sends, receives, settlements, sessions and inspection. A part gets those below that it uses.
 """
 

@@ -15,7 +15,7 @@ from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Held, PostgresMessages, Row, entry_of, hides, hold_of
 from inturn.store.postgres.names import LongNames, as_it_is, named, short
 from inturn.store.postgres.ready_list import ReadyList
-from inturn.store.postgres.receiver_lock import InLine, ReceiverLock
+from inturn.store.postgres.receiver_lock import RankedPlace, ReceiverLock
 from inturn.store.postgres.statements import PostgresStatements
 
 _Taken: TypeAlias = list[tuple[StoredMessage, DeliveryState | None]]
@@ -97,7 +97,7 @@ class PostgresReceives(PostgresStatements):
     ) -> Iterator[_Taken]:
         """Yield the messages for each of several receivers that accept any group."""
         groups = self._free(queue, lock, len(requests), max(request.limit for request in requests))
-        waiting: tuple[InLine, str | None, list[Row]] | None = None  # before which a receiver has stopped
+        waiting: tuple[RankedPlace, str | None, list[Row]] | None = None  # before which a receiver has stopped
         for request in requests:
             messages: _Taken = []
             taking.begin(request)
@@ -116,16 +116,16 @@ class PostgresReceives(PostgresStatements):
 
     def _free(
         self, queue: QueueInfo, lock: ReceiverLock, receivers: int, most: int
-    ) -> Iterator[tuple[InLine, str | None, list[Row]]]:
+    ) -> Iterator[tuple[RankedPlace, str | None, list[Row]]]:
         """Yield the groups that can be received, in ready-queue order: place, group, first messages."""
         end = first_number(queue.number + 1)
         chunk = max(receivers * most, store_limits.LIST_AT_ONCE)
-        begin = (lock.ready_from or 0) if lock.left is None else lock.left + 1
-        after, count = lock.line, receivers * most + 1  # one more shows whether there are more
-        listing = self._ready.list_later(queue, lock, chunk) if lock.ran_out else None
+        begin = (lock.ready_from or 0) if lock.skipped_head is None else lock.skipped_head + 1
+        after, count = lock.ready_after, receivers * most + 1  # one more shows whether there are more
+        listing = self._ready.list_later(queue, lock, chunk) if lock.is_list_complete else None
         while True:
             arguments = queue.number, begin, end, count, most, count, lock.version
-            if lock.has_back:
+            if lock.has_requeues:
                 rows = self._all("next_heads", *arguments, *(after or (None, None, None)))
             else:
                 rows = self._all("next_heads_unplaced", *arguments)
@@ -140,11 +140,11 @@ class PostgresReceives(PostgresStatements):
                 if lock.is_early(number):  # messages before it are not listed yet
                     is_cut = False
                     break
-                after, begin = (number, rank, head), max(begin, min(number, lock.listed) + 1)
+                after, begin = (number, rank, head), max(begin, min(number, lock.listed_to) + 1)
                 yield after, group, [row[4:] for row in head_rows if row[4] is not None]
             if is_cut:
                 continue
-            if lock.ran_out:
+            if lock.is_list_complete:
                 lock.see_end()
                 return
             listing = self._ready.list_later(queue, lock, chunk)
@@ -160,7 +160,7 @@ class PostgresReceives(PostgresStatements):
         """Yield the messages for the receiver that accepts only one group."""
         (request,) = requests
         taking.begin(request)
-        rows = self._all("next_of_group", queue.number, request.group, lock.floor, request.limit)
+        rows = self._all("next_of_group", queue.number, request.group, lock.messages_from, request.limit)
         messages: _Taken | None = None
         if rows and not hides(hold_of(rows[0])):
             messages = self._take(queue, lock, request.group, rows, taking)
@@ -184,7 +184,7 @@ class PostgresReceives(PostgresStatements):
                 return None
             rows = []
             if group is not None:
-                rows = self._all("next_of_group", queue.number, group, lock.floor, taking.left)
+                rows = self._all("next_of_group", queue.number, group, lock.messages_from, taking.left)
             elif dead[0].number == queue.number:  # it keeps its place
                 rows = self._all("one_message", number)
         messages = _first_of(rows, taking)
@@ -211,7 +211,7 @@ class PostgresReceives(PostgresStatements):
         group_lock = self._group_locks.of(queue.number, request.group or "")
         if not sessions.is_held_by(group_lock, request.token, now_ms):
             return [], group_lock
-        arguments = queue.number, request.group, lock.floor, group_lock.token, request.limit
+        arguments = queue.number, request.group, lock.messages_from, group_lock.token, request.limit
         while rows := self._all("session_messages", *arguments):
             dead = self._messages.dead_letter(queue, rows[0])
             if dead is None:
@@ -255,8 +255,8 @@ class PostgresReceives(PostgresStatements):
             return []
         token = request.token
         if token is None:
-            lock.tokens += 1
-            token = lock.tokens
+            lock.last_token += 1
+            token = lock.last_token
         ms = request.lease_ms(queue.settings)
         until_ms = now_ms + ms if request.token is None else group_lock.until_ms or 0
         lock.is_due(until_ms)

@@ -12,7 +12,7 @@ from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.incarnations import PostgresIncarnations
 from inturn.store.postgres.names import LongNames, short
 from inturn.store.postgres.producers import PostgresProducers
-from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
+from inturn.store.postgres.receiver_lock import ReceiverLocks, Recheck
 from inturn.store.postgres.statements import PostgresStatements, QueuedStatement
 from inturn.store.postgres.texts import check_text
 
@@ -184,7 +184,7 @@ class PostgresSends(PostgresStatements):
         ]
         if delayed:
             self._do("add_delays", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
-            self._locks.note(queue, [Note(due_ms=min(until_ms for *_, until_ms in delayed))])
+            self._locks.add_rechecks(queue, [Recheck(due_ms=min(until_ms for *_, until_ms in delayed))])
 
 
 def _bytes(bodies: Iterable[str | bytes]) -> list[bytes]:

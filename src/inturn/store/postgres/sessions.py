@@ -18,7 +18,7 @@ from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Held, PostgresMessages
 from inturn.store.postgres.names import LongNames
 from inturn.store.postgres.ready_list import ReadyList
-from inturn.store.postgres.receiver_lock import InLine, Note, ReceiverLock, ReceiverLocks
+from inturn.store.postgres.receiver_lock import RankedPlace, ReceiverLock, ReceiverLocks, Recheck
 from inturn.store.postgres.statements import PostgresStatements
 
 _WITHOUT_RECEIVER_LOCK = {
@@ -74,7 +74,7 @@ class PostgresSessions(PostgresStatements):
             self._group_locks.set_state(number, group, request.state)
         elif verb is SessionVerb.RENEW:
             self._group_locks.renew(number, group, group_lock)
-            self._locks.note(queue, [Note(due_ms=group_lock.until_ms)])
+            self._locks.add_rechecks(queue, [Recheck(due_ms=group_lock.until_ms)])
         state = self._group_locks.state(number, group) if verb is SessionVerb.GET_STATE else None
         return SessionAnswer(verdict, group, group_lock, state)
 
@@ -86,11 +86,11 @@ class PostgresSessions(PostgresStatements):
         if before is None:
             return SessionAnswer(SettleResult.HELD, group)
         is_held = verb in {SessionVerb.LOCK, SessionVerb.PARK} and self._is_held(queue, group)
-        verdict, group_lock = sessions.decide(before, request, now_ms, is_held=is_held, token=lock.tokens + 1)
+        verdict, group_lock = sessions.decide(before, request, now_ms, is_held=is_held, token=lock.last_token + 1)
         if verdict is not SettleResult.DONE:
             return SessionAnswer(verdict, group)
         if verb is SessionVerb.LOCK:
-            lock.tokens += 1
+            lock.last_token += 1
         if group_lock.until_ms is not None:
             lock.is_due(group_lock.until_ms)
         if group_lock != before:
@@ -98,19 +98,19 @@ class PostgresSessions(PostgresStatements):
         if verb in {SessionVerb.CLOSE, SessionVerb.PARK} and request.token is not None:
             self._end_leases(queue, lock, group, request.token, now_ms)
         if sessions.excludes_receivers(group_lock) != sessions.excludes_receivers(before):
-            head = self._one("first_of_group", number, group, lock.floor)
+            head = self._one("first_of_group", number, group, lock.messages_from)
             if head:
                 self._do("remove_ready", [head[0]])
-            lock.touch(None, group)
+            lock.add_candidate(None, group)
             self._ready.refresh(queue, lock)
             self._locks.news.add(number)
         return SessionAnswer(verdict, group, group_lock)
 
     def _next_group(self, queue: QueueInfo, lock: ReceiverLock) -> str | None:
         """Return the first free group of the ready queue; skip groups with a leased deferred message."""
-        after: InLine | None = None
+        after: RankedPlace | None = None
         count = 1
-        if lock.ran_out:
+        if lock.is_list_complete:
             self._list(queue, lock)
         while True:
             seen = after or (None, None, None)
@@ -127,7 +127,7 @@ class PostgresSessions(PostgresStatements):
                 if rows:
                     count = limits.HEADS_AT_ONCE
                     continue
-                if lock.ran_out:
+                if lock.is_list_complete:
                     return None
             self._list(queue, lock)
 
@@ -154,13 +154,15 @@ class PostgresSessions(PostgresStatements):
         if not numbers:
             return
         remaining: list[Held] = []
-        for number, held_group, *fields, is_head in self._all("lock_holds_to_end", queue.number, lock.floor, numbers):
+        for number, held_group, *fields, is_head in self._all(
+            "lock_holds_to_end", queue.number, lock.messages_from, numbers
+        ):
             hold = DeliveryState._make(fields)
             now = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=None, now_ms=now_ms)
             remaining.append((number, held_group, now))
             if now is not None and now.until_ms is not None:
                 lock.is_due(now.until_ms)
         self._messages.set_holds(queue, remaining)
-        self._ready.mark_back(queue, lock)
-        lock.touch(None, group)
+        self._ready.mark_requeue(queue, lock)
+        lock.add_candidate(None, group)
         self._ready.refresh(queue, lock)
