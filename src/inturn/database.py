@@ -232,10 +232,10 @@ class Database:
         """Return the figures of all queues, pipelines and sources, as metrics show them."""
 
         def look(store: Any, now_ms: int) -> Figures:
-            kept: SqlStore = store
-            infos = [info for name in kept.pipelines.names() if (info := kept.pipelines.info(name)) is not None]
-            of_pipelines = [kept.servers.pipeline_figures(info, now_ms) for info in infos]
-            return Figures(kept.servers.figures(now_ms), of_pipelines, kept.sources.figures(now_ms))
+            parts: SqlStore = store
+            infos = [info for name in parts.pipelines.names() if (info := parts.pipelines.info(name)) is not None]
+            of_pipelines = [parts.servers.pipeline_figures(info, now_ms) for info in infos]
+            return Figures(parts.servers.figures(now_ms), of_pipelines, parts.sources.figures(now_ms))
 
         return Read("", look)
 
@@ -274,9 +274,9 @@ class Database:
         return Transaction(self.writer, self.store)
 
 
-def _differences(there: QueueSettings, asked: QueueSettings) -> str:
-    fields = [name for name in QueueSettings.__dataclass_fields__ if getattr(there, name) != getattr(asked, name)]
-    return ", ".join(f"{name} is {getattr(there, name)!r}, not {getattr(asked, name)!r}" for name in fields)
+def _differences(existing: QueueSettings, new: QueueSettings) -> str:
+    fields = [name for name in QueueSettings.__dataclass_fields__ if getattr(existing, name) != getattr(new, name)]
+    return ", ".join(f"{name} is {getattr(existing, name)!r}, not {getattr(new, name)!r}" for name in fields)
 
 
 class Transaction:

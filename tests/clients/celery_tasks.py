@@ -32,9 +32,9 @@ app.conf.update(
 )
 
 
-def note(*what: Any) -> int:
+def note(*entry: Any) -> int:
     """Write down what was done; how often it was, this time included."""
-    line = json.dumps(what) + "\n"
+    line = json.dumps(entry) + "\n"
     with DONE.open("a") as file:
         file.write(line)
     return DONE.read_text().splitlines(keepends=True).count(line)

@@ -32,15 +32,15 @@ def serving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
     """The folder of the clients for Node.js, installed once in the versions of package.json."""
-    wanted = (HERE / "package.json").read_text()
+    package_json = (HERE / "package.json").read_text()
     ready, modules = NODE_CLIENTS / "ready.json", NODE_CLIENTS / "node_modules"
     with locked(NODE_CLIENTS):
-        if not ready.exists() or ready.read_text() != wanted:
+        if not ready.exists() or ready.read_text() != package_json:
             ready.unlink(missing_ok=True)
             shutil.rmtree(modules, ignore_errors=True)
-            (NODE_CLIENTS / "package.json").write_text(wanted)
+            (NODE_CLIENTS / "package.json").write_text(package_json)
             _install(NODE_CLIENTS)
-            ready.write_text(wanted)
+            ready.write_text(package_json)
     return modules
 
 

@@ -95,8 +95,8 @@ class Serving:
 
     def environment(self, folder: Path) -> dict[str, str]:
         """What a client's process finds around it: the key and the region, and no settings of whoever runs this."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        return kept | {
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        return inherited | {
             "AWS_ACCESS_KEY_ID": self.key.id,
             "AWS_SECRET_ACCESS_KEY": self.key.secret,
             "AWS_DEFAULT_REGION": REGION,
@@ -118,10 +118,10 @@ class Serving:
     def wait_for_a_request(self, since: int) -> None:
         """Wait until a client's request has come, since so many had."""
         deadline = time.monotonic() + DEADLINE_S
-        asked = 1
-        while self.requests() <= since + asked:
+        own_requests = 1
+        while self.requests() <= since + own_requests:
             assert time.monotonic() < deadline, "no request comes"
-            asked += 1
+            own_requests += 1
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -134,6 +134,6 @@ class Serving:
                 self._process.kill()
         events = self._events()
         assert code == 0, events
-        assert [each for each in events if each["level"] in {"error", "critical"}] == []
-        said = [each["message"] for each in events if each.get("event") != "refused"]
-        assert said[-2:] == ["stopping", "stopped"]
+        assert [event for event in events if event["level"] in {"error", "critical"}] == []
+        messages = [event["message"] for event in events if event.get("event") != "refused"]
+        assert messages[-2:] == ["stopping", "stopped"]

@@ -110,7 +110,7 @@ def made(aws: Aws, name: str, **attributes: str) -> str:
 
 def bodies(aws: Aws, url: str) -> list[str]:
     answer = aws("receive-message", "--queue-url", url, "--max-number-of-messages", "10")
-    return [each["Body"] for each in (answer or {}).get("Messages", [])]
+    return [message["Body"] for message in (answer or {}).get("Messages", [])]
 
 
 def test_send_receive_and_delete_a_message(aws: Aws) -> None:
@@ -132,10 +132,10 @@ def test_send_receive_and_delete_a_message(aws: Aws) -> None:
     assert bodies(aws, url) == []
     handle = ("--receipt-handle", message["ReceiptHandle"])
     assert aws("change-message-visibility", *queue, *handle, "--visibility-timeout", "0") is None
-    (again,) = aws("receive-message", *queue)["Messages"]
-    assert aws("delete-message", *queue, "--receipt-handle", again["ReceiptHandle"]) is None
-    asked = ("--attribute-names", "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
-    assert set(aws("get-queue-attributes", *queue, *asked)["Attributes"].values()) == {"0"}
+    (redelivered,) = aws("receive-message", *queue)["Messages"]
+    assert aws("delete-message", *queue, "--receipt-handle", redelivered["ReceiptHandle"]) is None
+    options = ("--attribute-names", "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+    assert set(aws("get-queue-attributes", *queue, *options)["Attributes"].values()) == {"0"}
 
 
 def test_the_same_name_in_two_regions_is_two_queues(aws: Aws) -> None:
@@ -161,13 +161,13 @@ def test_a_partly_failing_batch_reports_both_parts(aws: Aws) -> None:
     url = made(aws, "orders")
     entries = ["Id=late,MessageBody=x,DelaySeconds=901", "Id=good,MessageBody=y"]
     answer = aws("send-message-batch", "--queue-url", url, "--entries", *entries)
-    assert [each["Id"] for each in answer["Successful"]] == ["good"]
-    assert [(each["Id"], each["Code"]) for each in answer["Failed"]] == [("late", "InvalidParameterValue")]
+    assert [entry["Id"] for entry in answer["Successful"]] == ["good"]
+    assert [(entry["Id"], entry["Code"]) for entry in answer["Failed"]] == [("late", "InvalidParameterValue")]
     (message,) = aws("receive-message", "--queue-url", url)["Messages"]
     entries = [f"Id=good,ReceiptHandle={message['ReceiptHandle']}", "Id=bad,ReceiptHandle=nonsense"]
     answer = aws("delete-message-batch", "--queue-url", url, "--entries", *entries)
-    assert [each["Id"] for each in answer["Successful"]] == ["good"]
-    assert [(each["Id"], each["Code"]) for each in answer["Failed"]] == [("bad", "ReceiptHandleIsInvalid")]
+    assert [entry["Id"] for entry in answer["Successful"]] == ["good"]
+    assert [(entry["Id"], entry["Code"]) for entry in answer["Failed"]] == [("bad", "ReceiptHandleIsInvalid")]
 
 
 def test_fifo_order_and_deduplication(aws: Aws) -> None:
@@ -187,7 +187,7 @@ def test_fifo_order_and_deduplication(aws: Aws) -> None:
 
 def test_queues_are_created_listed_in_pages_and_deleted(aws: Aws) -> None:
     prefix = unique("list")
-    names = [f"{prefix}-{each}" for each in "abcde"]
+    names = [f"{prefix}-{letter}" for letter in "abcde"]
     for name in names:
         aws("create-queue", "--queue-name", name, "--attributes", "VisibilityTimeout=45", "--tags", "team=shop")
     queue = ("--queue-url", aws("get-queue-url", "--queue-name", names[0])["QueueUrl"])
@@ -205,9 +205,9 @@ def test_queues_are_created_listed_in_pages_and_deleted(aws: Aws) -> None:
     assert aws("list-queues", "--queue-name-prefix", f"{prefix}-x") is None
 
     aws("set-queue-attributes", *queue, "--attributes", "DelaySeconds=3,VisibilityTimeout=50")
-    told = aws("get-queue-attributes", *queue, "--attribute-names", "All")["Attributes"]
-    assert (told["DelaySeconds"], told["VisibilityTimeout"]) == ("3", "50")
-    assert told["QueueArn"] == ARN + names[0]
+    attributes = aws("get-queue-attributes", *queue, "--attribute-names", "All")["Attributes"]
+    assert (attributes["DelaySeconds"], attributes["VisibilityTimeout"]) == ("3", "50")
+    assert attributes["QueueArn"] == ARN + names[0]
     aws("tag-queue", *queue, "--tags", "stage=test")
     aws("untag-queue", *queue, "--tag-keys", "team")
     assert aws("list-queue-tags", *queue)["Tags"] == {"stage": "test"}
@@ -269,7 +269,7 @@ def test_a_long_poll_receives_a_message_sent_meanwhile(aws: Aws, serving: Servin
     aws("send-message", "--queue-url", url, "--message-body", "at last")
     out, err = waiting.communicate(timeout=DEADLINE_S)
     assert (waiting.returncode, err) == (0, "")
-    assert [each["Body"] for each in json.loads(out)["Messages"]] == ["at last"]
+    assert [message["Body"] for message in json.loads(out)["Messages"]] == ["at last"]
 
 
 @pytest.mark.thorough
@@ -296,13 +296,13 @@ def test_the_commands_of_the_documentation_succeed(serving: Serving, tmp_path: P
     """A shell does what the document says, as it stands there, but for the port and the key."""
     blocks = re.findall(r"^```shell\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
     commands = "\n".join(block for block in blocks if "aws " in block)
-    for told, here in {
+    for documented, actual in {
         ":9324": f":{serving.port}",
         "_KEY_ID=any": f"_KEY_ID={serving.key.id}",
         "_ACCESS_KEY=any": f"_ACCESS_KEY={serving.key.secret}",
     }.items():
-        assert told in commands
-        commands = commands.replace(told, here)
+        assert documented in commands
+        commands = commands.replace(documented, actual)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     ran = subprocess.run(
         ["bash", "-euc", commands],  # noqa: S607 - whichever there is

@@ -84,7 +84,7 @@ def received(sqs: Any, url: str, most: int = 10, **more: Any) -> list[dict[str, 
 
 
 def bodies(sqs: Any, url: str) -> list[str]:
-    return [each["Body"] for each in received(sqs, url)]
+    return [message["Body"] for message in received(sqs, url)]
 
 
 def arn_of(url: str) -> str:
@@ -117,21 +117,21 @@ def test_send_receive_and_delete_a_message(either: Any) -> None:
     assert message["MessageAttributes"] == KINDS
     for part in ("MD5OfMessageBody", "MD5OfMessageAttributes"):
         assert message[part if part.endswith("Attributes") else "MD5OfBody"] == sent[part]
-    told = message["Attributes"]
-    assert (told["AWSTraceHeader"], told["ApproximateReceiveCount"]) == (TRACE, "1")
-    assert int(told["ApproximateFirstReceiveTimestamp"]) >= int(told["SentTimestamp"])
+    attributes = message["Attributes"]
+    assert (attributes["AWSTraceHeader"], attributes["ApproximateReceiveCount"]) == (TRACE, "1")
+    assert int(attributes["ApproximateFirstReceiveTimestamp"]) >= int(attributes["SentTimestamp"])
     either.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     counts = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    told = either.get_queue_attributes(QueueUrl=url, AttributeNames=counts)["Attributes"]
-    assert told == dict.fromkeys(counts, "0")
+    attributes = either.get_queue_attributes(QueueUrl=url, AttributeNames=counts)["Attributes"]
+    assert attributes == dict.fromkeys(counts, "0")
 
 
 def test_receive_returns_only_the_requested_attributes(sqs: Any) -> None:
     url = made(sqs, VisibilityTimeout="0")
     sqs.send_message(QueueUrl=url, MessageBody="x", MessageAttributes=KINDS)
 
-    def names(*asked: str) -> set[str]:
-        (message,) = sqs.receive_message(QueueUrl=url, MessageAttributeNames=list(asked))["Messages"]
+    def names(*requested: str) -> set[str]:
+        (message,) = sqs.receive_message(QueueUrl=url, MessageAttributeNames=list(requested))["Messages"]
         return set(message.get("MessageAttributes", {}))
 
     assert names() == set()
@@ -153,8 +153,8 @@ def test_change_message_visibility_releases_messages(either: Any) -> None:
         {"Id": "bad", "ReceiptHandle": "nonsense", "VisibilityTimeout": 0},
     ]
     answer = either.change_message_visibility_batch(QueueUrl=url, Entries=entries)
-    assert [each["Id"] for each in answer["Successful"]] == ["good"]
-    assert [(each["Id"], each["Code"], each["SenderFault"]) for each in answer["Failed"]] == [
+    assert [entry["Id"] for entry in answer["Successful"]] == ["good"]
+    assert [(entry["Id"], entry["Code"], entry["SenderFault"]) for entry in answer["Failed"]] == [
         ("bad", "ReceiptHandleIsInvalid", True)
     ]
     assert bodies(either, url) == [second["Body"]]
@@ -167,7 +167,7 @@ def test_a_long_poll_receives_a_message_sent_meanwhile(sqs: Any, serving: Servin
         answer = threads.submit(received, client(serving), url, WaitTimeSeconds=20)
         serving.wait_for_a_request(before)
         sqs.send_message(QueueUrl=url, MessageBody="at last", MessageGroupId="g", MessageDeduplicationId="1")
-        assert [each["Body"] for each in answer.result(DEADLINE_S)] == ["at last"]
+        assert [message["Body"] for message in answer.result(DEADLINE_S)] == ["at last"]
 
 
 # --- batches ---
@@ -182,15 +182,15 @@ def test_partly_failing_batches_report_both_parts(either: Any) -> None:
     sent = either.send_message_batch(QueueUrl=url, Entries=entries)
     (failed,) = sent["Failed"]
     assert (failed["Id"], failed["Code"], failed["SenderFault"]) == ("late", "InvalidParameterValue", True)
-    (good,) = sent["Successful"]
+    (entry,) = sent["Successful"]
     (message,) = received(either, url, MessageAttributeNames=["All"])
     assert (message["Body"], message["MessageAttributes"]) == ("y", KINDS)
-    assert message["MD5OfMessageAttributes"] == good["MD5OfMessageAttributes"]
+    assert message["MD5OfMessageAttributes"] == entry["MD5OfMessageAttributes"]
     handles = {"there": message["ReceiptHandle"], "not": "nonsense"}
-    entries = [{"Id": each, "ReceiptHandle": handle} for each, handle in handles.items()]
-    gone = either.delete_message_batch(QueueUrl=url, Entries=entries)
-    assert [each["Id"] for each in gone["Successful"]] == ["there"]
-    assert [(each["Id"], each["Code"]) for each in gone["Failed"]] == [("not", "ReceiptHandleIsInvalid")]
+    entries = [{"Id": entry_id, "ReceiptHandle": handle} for entry_id, handle in handles.items()]
+    deleted = either.delete_message_batch(QueueUrl=url, Entries=entries)
+    assert [entry["Id"] for entry in deleted["Successful"]] == ["there"]
+    assert [(entry["Id"], entry["Code"]) for entry in deleted["Failed"]] == [("not", "ReceiptHandleIsInvalid")]
 
 
 # --- order and deduplication ---
@@ -207,8 +207,8 @@ def test_a_duplicate_gets_the_answer_of_the_first_message(either: Any) -> None:
     assert send("x") == first
     assert send("y", MessageDeduplicationId="1") == send("z", MessageDeduplicationId="1") != first
     messages = received(either, url)
-    assert [each["Body"] for each in messages] == ["x", "y"]
-    entries = [{"Id": str(at), "ReceiptHandle": each["ReceiptHandle"]} for at, each in enumerate(messages)]
+    assert [message["Body"] for message in messages] == ["x", "y"]
+    entries = [{"Id": str(index), "ReceiptHandle": message["ReceiptHandle"]} for index, message in enumerate(messages)]
     either.delete_message_batch(QueueUrl=url, Entries=entries)
     assert send("x") == first
     assert bodies(either, url) == []
@@ -218,8 +218,8 @@ def test_a_repeated_receive_attempt_gets_the_same_handle(sqs: Any) -> None:
     url = made(sqs, "orders.fifo")
     sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="1")
     (first,) = received(sqs, url, ReceiveRequestAttemptId="attempt")
-    (again,) = received(sqs, url, ReceiveRequestAttemptId="attempt")
-    assert again["ReceiptHandle"] == first["ReceiptHandle"]
+    (redelivered,) = received(sqs, url, ReceiveRequestAttemptId="attempt")
+    assert redelivered["ReceiptHandle"] == first["ReceiptHandle"]
     assert bodies(sqs, url) == []
 
 
@@ -241,10 +241,10 @@ class Worker:
     def _take(self, messages: list[dict[str, Any]]) -> None:
         stopped: set[str] = set()
         for message in messages:
-            told, number = message["Attributes"], int(message["Body"])
+            attributes, number = message["Attributes"], int(message["Body"])
             handle = {"QueueUrl": self._url, "ReceiptHandle": message["ReceiptHandle"]}
-            group = told["MessageGroupId"]
-            if group in stopped or (number % 5 == 2 and told["ApproximateReceiveCount"] == "1"):
+            group = attributes["MessageGroupId"]
+            if group in stopped or (number % 5 == 2 and attributes["ApproximateReceiveCount"] == "1"):
                 stopped.add(group)
                 self._sqs.change_message_visibility(**handle, VisibilityTimeout=0)
                 continue
@@ -271,8 +271,8 @@ def test_groups_keep_their_order_with_many_consumers(sqs: Any, serving: Serving)
     lock = threading.Lock()
     workers = [Worker(client(serving), url, done, lock) for _ in range(4)]
     with ThreadPoolExecutor(len(workers)) as threads:
-        for each in [threads.submit(worker) for worker in workers]:
-            each.result(DEADLINE_S)
+        for future in [threads.submit(worker) for worker in workers]:
+            future.result(DEADLINE_S)
     assert done == {f"g{group}": list(range(LENGTH)) for group in range(GROUPS)}
 
 
@@ -293,8 +293,8 @@ def test_paginators_list_every_queue(either: Any) -> None:
     assert [len(page["QueueUrls"]) for page in pages] == [2, 2, 1]
     assert sorted(url for page in pages for url in page["QueueUrls"]) == sorted(urls)
     paginator = either.get_paginator("list_dead_letter_source_queues")
-    found = paginator.paginate(QueueUrl=dead, PaginationConfig=options).search("queueUrls[]")
-    assert sorted(found) == sorted(urls)
+    listed = paginator.paginate(QueueUrl=dead, PaginationConfig=options).search("queueUrls[]")
+    assert sorted(listed) == sorted(urls)
 
 
 def test_queue_attributes_tags_and_permissions_round_trip(either: Any) -> None:
@@ -316,15 +316,15 @@ def test_queue_attributes_tags_and_permissions_round_trip(either: Any) -> None:
     assert url == either.get_queue_url(QueueName=name)["QueueUrl"]
     assert url.endswith(f"/{ACCOUNT}/{name}")
     either.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "50"})
-    told = either.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    assert told["QueueArn"] == ARN + name
-    assert {each: told[each] for each in attributes} == attributes | {"VisibilityTimeout": "50"}
+    stored = either.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert stored["QueueArn"] == ARN + name
+    assert {name: stored[name] for name in attributes} == attributes | {"VisibilityTimeout": "50"}
     either.tag_queue(QueueUrl=url, Tags={"stage": "test"})
     either.untag_queue(QueueUrl=url, TagKeys=["team"])
     assert either.list_queue_tags(QueueUrl=url)["Tags"] == {"a b": "ä=&", "stage": "test"}
     either.add_permission(QueueUrl=url, Label="send", AWSAccountIds=["123456789012"], Actions=["SendMessage"])
-    told = either.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]
-    assert [each["Sid"] for each in json.loads(told["Policy"])["Statement"]] == ["send"]
+    stored = either.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]
+    assert [statement["Sid"] for statement in json.loads(stored["Policy"])["Statement"]] == ["send"]
     either.remove_permission(QueueUrl=url, Label="send")
     either.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="g")
     either.purge_queue(QueueUrl=url)
@@ -361,24 +361,27 @@ def test_boto3_resources_manage_queues_and_messages(resource: Any) -> None:
     name = unique("mails.fifo")
     queue = resource.create_queue(QueueName=name, Attributes={"FifoQueue": "true", "VisibilityTimeout": "45"})
     assert resource.get_queue_by_name(QueueName=name).url == queue.url
-    assert [each.url for each in resource.queues.filter(QueueNamePrefix=name)] == [queue.url]
+    assert [listed.url for listed in resource.queues.filter(QueueNamePrefix=name)] == [queue.url]
     queue.load()
     assert (queue.attributes["QueueArn"], queue.attributes["VisibilityTimeout"]) == (ARN + name, "45")
     queue.set_attributes(Attributes={"VisibilityTimeout": "50"})
     queue.reload()
     assert queue.attributes["VisibilityTimeout"] == "50"
     entries = [
-        {"Id": each, "MessageBody": each, "MessageGroupId": "g", "MessageDeduplicationId": each} for each in "abc"
+        {"Id": letter, "MessageBody": letter, "MessageGroupId": "g", "MessageDeduplicationId": letter}
+        for letter in "abc"
     ]
     assert len(queue.send_messages(Entries=entries)["Successful"]) == 3
-    first, *others = queue.receive_messages(MaxNumberOfMessages=10, AttributeNames=["All"])
+    first, *rest = queue.receive_messages(MaxNumberOfMessages=10, AttributeNames=["All"])
     assert (first.body, first.attributes["MessageGroupId"]) == ("a", "g")
     first.delete()
-    for each in others:
-        each.change_visibility(VisibilityTimeout=0)
-    again = queue.receive_messages(MaxNumberOfMessages=10)
-    assert [each.body for each in again] == ["b", "c"]
-    queue.delete_messages(Entries=[{"Id": each.body, "ReceiptHandle": each.receipt_handle} for each in again])
+    for message in rest:
+        message.change_visibility(VisibilityTimeout=0)
+    redelivered = queue.receive_messages(MaxNumberOfMessages=10)
+    assert [message.body for message in redelivered] == ["b", "c"]
+    queue.delete_messages(
+        Entries=[{"Id": message.body, "ReceiptHandle": message.receipt_handle} for message in redelivered]
+    )
     queue.load()
     assert queue.attributes["ApproximateNumberOfMessagesNotVisible"] == "0"
     queue.delete()

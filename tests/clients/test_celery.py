@@ -82,11 +82,13 @@ class Celery:
         url = self._sqs.get_queue_url(QueueName=self.queue)["QueueUrl"]
         deadline = time.monotonic() + DEADLINE_S
         while True:
-            told = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-            left = {name: value for name, value in told.items() if "NumberOfMessages" in name and value != "0"}
-            if not left:
+            attributes = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+            remaining = {
+                name: value for name, value in attributes.items() if "NumberOfMessages" in name and value != "0"
+            }
+            if not remaining:
                 return
-            assert time.monotonic() < deadline, f"{left}\n{self.logs()}"
+            assert time.monotonic() < deadline, f"{remaining}\n{self.logs()}"
             time.sleep(0.05)
 
     def stop(self) -> list[int]:
@@ -139,14 +141,14 @@ def test_groups_keep_their_order_when_one_of_many_workers_dies(celery: Celery, s
         "        step.apply_async(('twice', number), MessageGroupId='t', MessageDeduplicationId=str(number))\n"
     )
     workers = [celery.start("--concurrency", "1") for _ in range(2)]
-    celery.wait_until(lambda done: any(each[0] == "worker" for each in done))
+    celery.wait_until(lambda done: any(entry[0] == "worker" for entry in done))
     (hanging,) = (pid for name, pid, *_ in celery.done() if name == "worker")
-    (dying,) = (each for each in workers if os.getpgid(hanging) == each.pid)
+    (dying,) = (worker for worker in workers if os.getpgid(hanging) == worker.pid)
     os.killpg(dying.pid, signal.SIGKILL)
     steps = {f"g{group}": list(range(LENGTH)) for group in range(GROUPS)} | {"twice": list(range(LENGTH))}
 
     def by_group(done: list[list[Any]]) -> dict[str, list[int]]:
-        ended = [each for each in done if each[0] in steps and len(each) == 2]
+        ended = [entry for entry in done if entry[0] in steps and len(entry) == 2]
         return {name: [number for group, number in ended if group == name] for name in steps}
 
     celery.wait_until(lambda done: sum(map(len, by_group(done).values())) >= (GROUPS + 1) * LENGTH)

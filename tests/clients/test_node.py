@@ -29,11 +29,11 @@ def run(serving: Serving, folder: Path, program: str, sdk: str = "@aws-sdk/clien
         text=True,
         timeout=2 * DEADLINE_S,
     )
-    said = f"{ran.stdout}\n{ran.stderr}"
-    assert ran.returncode == 0, said
-    wanted = len(re.findall(r"^test\(", (folder / program).read_text(), re.MULTILINE))
+    output = f"{ran.stdout}\n{ran.stderr}"
+    assert ran.returncode == 0, output
+    test_count = len(re.findall(r"^test\(", (folder / program).read_text(), re.MULTILINE))
     counts = dict(re.findall(r"^# (pass|skipped) (\d+)$", ran.stdout, re.MULTILINE))
-    assert wanted == sum(map(int, counts.values())) > 0, said
+    assert test_count == sum(map(int, counts.values())) > 0, output
 
 
 @pytest.mark.parametrize("sdk", ["@aws-sdk/client-sqs", "client-sqs-query"])

@@ -43,7 +43,8 @@ class MemoryMessage:
 class MemoryQueue:
     """A queue and all its data.
 
-    ``line`` maps the sequence numbers of the first messages of ready groups to the groups' places in the ready queue.
+    ``ready_places`` maps the sequence numbers of the first messages of ready groups to the groups' places in the ready
+    queue.
     """
 
     info: QueueInfo
@@ -52,7 +53,7 @@ class MemoryQueue:
     group_locks: dict[str | None, GroupLock] = field(default_factory=dict)
     states: dict[str, bytes | None] = field(default_factory=dict)
     history: list[IncarnationStart] = field(default_factory=list)
-    line: dict[int, ReadyPlace] = field(default_factory=dict)
+    ready_places: dict[int, ReadyPlace] = field(default_factory=dict)
     revisions: dict[str, int] = field(default_factory=dict)
     writers: dict[str, WriterLease] = field(default_factory=dict)
     priorities: dict[str, int] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class MemoryQueue:
     def all_of(self, group: str | None) -> list[MemoryMessage]:
         """Return the pending messages of a group, including deferred ones."""
         every = [self.messages[number] for number in sorted(self.messages)]
-        return [each for each in every if each.entry.group == group and not each.done]
+        return [message for message in every if message.entry.group == group and not message.done]
 
     def groups(self) -> list[list[MemoryMessage]]:
         """Return the pending messages of each group that are not deferred, in order of the groups' heads."""
@@ -78,7 +79,7 @@ class MemoryQueue:
 
     def is_held(self, group: str, now_ms: int) -> bool:
         """Return whether a receiver holds a message of a group."""
-        return any(delivery.is_leased(each.hold, now_ms) for each in self.all_of(group))
+        return any(delivery.is_leased(message.hold, now_ms) for message in self.all_of(group))
 
     # --- the ready queue ---
 
@@ -87,35 +88,35 @@ class MemoryQueue:
         free = []
         for group in self.groups():
             is_closed = sessions.excludes_receivers(self.group_lock(group[0].entry.group))
-            if ready_groups.is_ready(group[0].hold, [each.hold for each in group], now_ms, is_closed=is_closed):
+            if ready_groups.is_ready(group[0].hold, [message.hold for message in group], now_ms, is_closed=is_closed):
                 free.append(group)
         return free
 
-    def in_line(self, now_ms: int) -> list[list[MemoryMessage]]:
+    def ready_queue(self, now_ms: int) -> list[list[MemoryMessage]]:
         """Return the groups that can be received, in the order of the ready queue."""
         heads = {group[0].entry.sequence_number: group for group in self._free(now_ms)}
-        return [heads[number] for number in sorted(heads, key=lambda number: (self.line[number], number))]
+        return [heads[number] for number in sorted(heads, key=lambda number: (self.ready_places[number], number))]
 
     def add(self, message: MemoryMessage, now_ms: int) -> None:
         """Add a message that was just sent."""
         number = message.entry.sequence_number
         self.messages[number] = message
         if any(free[0] is message for free in self._free(now_ms)):
-            self.line[number] = self._ahead(ReadyPlace(number), message)
+            self.ready_places[number] = self._ahead(ReadyPlace(number), message)
 
-    def line_up(self, touched: Iterable[Key], now_ms: int) -> None:
+    def update_ready(self, touched: Iterable[Key], now_ms: int) -> None:
         """Add the changed groups that are ready now to the ready queue, in this order."""
         free = {group[0].key: group[0] for group in self._free(now_ms)}
         heads = {head.entry.sequence_number for head in free.values()}
-        self.line = {number: place for number, place in self.line.items() if number in heads}
+        self.ready_places = {number: place for number, place in self.ready_places.items() if number in heads}
         for key in ready_groups.in_join_order(list(touched)):
             head = free.get(key)
-            if head is not None and (number := head.entry.sequence_number) not in self.line:
+            if head is not None and (number := head.entry.sequence_number) not in self.ready_places:
                 is_back = ready_groups.is_requeued(head.hold)
                 place, self.info.last_requeue_place = ready_groups.place_of_joining(
                     ReadyPlace(*self.info.last_requeue_place), number, self.info.last, is_back=is_back
                 )
-                self.line[number] = place if is_back else self._ahead(place, head)
+                self.ready_places[number] = place if is_back else self._ahead(place, head)
 
     def _ahead(self, place: ReadyPlace, head: MemoryMessage) -> ReadyPlace:
         """Return the place of a group that was not nacked, by its priority."""
@@ -127,9 +128,9 @@ class MemoryQueue:
         self.priorities[group] = priority
         for head, *_ in self._free(now_ms):
             number = head.entry.sequence_number
-            if head.key == group and number in self.line and not ready_groups.is_requeued(head.hold):
-                del self.line[number]
-                self.line_up([group], now_ms)
+            if head.key == group and number in self.ready_places and not ready_groups.is_requeued(head.hold):
+                del self.ready_places[number]
+                self.update_ready([group], now_ms)
 
     # --- automatic ends ---
 
@@ -161,26 +162,26 @@ class MemoryQueue:
             if hold is not None and hold.until_ms is not None and not delivery.is_hidden(hold, now_ms):
                 is_head = message in heads
                 message.hold = redelivery.ended(hold, self.info.settings, number, is_head=is_head, now_ms=now_ms)
-        self.line_up(touched, now_ms)
+        self.update_ready(touched, now_ms)
 
     def look_ahead(self, noted_ms: int | None) -> None:
         """Set the next end of a lease, a delay, a lock or a recorded span."""
-        ends = [noted_ms, *(each.until_ms for each in self.messages.values())]
+        ends = [noted_ms, *(message.until_ms for message in self.messages.values())]
         ends += [group_lock.until_ms for group_lock in self.group_locks.values()]
         self.info.due_ms = min((end for end in ends if end is not None), default=None)
 
     def spans(self) -> Iterator[Span]:
         """Yield the holds and locks that end automatically."""
-        for number, each in self.messages.items():
-            if each.hold is not None and each.hold.until_ms is not None:
-                yield Span("hold", self.info.number, number, each.hold.since_ms, each.hold.until_ms)
+        for number, message in self.messages.items():
+            if message.hold is not None and message.hold.until_ms is not None:
+                yield Span("hold", self.info.number, number, message.hold.since_ms, message.hold.until_ms)
         for group, group_lock in self.group_locks.items():
             if group is not None and group_lock.until_ms is not None:
                 yield Span("lock", self.info.number, group, group_lock.since_ms or 0, group_lock.until_ms)
 
-    def end_span(self, over: ExpiredSpan) -> None:
+    def end_span(self, expired: ExpiredSpan) -> None:
         """Write the end of a hold or lock, unless it has changed since it was noted."""
-        (kind, _, key, *span), since_ms, until_ms = over
+        (kind, _, key, *span), since_ms, until_ms = expired
         message = self.messages.get(key) if isinstance(key, int) else None
         group_lock = self.group_lock(key) if isinstance(key, str) else OPEN
         if message is not None and message.hold is not None and [message.hold.since_ms, message.hold.until_ms] == span:
@@ -223,7 +224,7 @@ class MemoryQueue:
     def log(self, span: LogSpan, limit: int) -> list[LogEntry]:
         """Return the messages of a part of the log."""
         every = [self.messages[number] for number in sorted(self.messages)]
-        return [LogEntry(each.entry, each.done) for each in every if span.has(each.entry)][:limit]
+        return [LogEntry(message.entry, message.done) for message in every if span.has(message.entry)][:limit]
 
     def trim_log(self, now_ms: int) -> None:
         """Measure the next full block, and remove acknowledged messages that may be removed."""
@@ -233,7 +234,7 @@ class MemoryQueue:
             )
             if block is not None and block[1] <= self.info.last:
                 after, last = block
-                entries = [each.entry for number, each in self.messages.items() if after < number <= last]
+                entries = [message.entry for number, message in self.messages.items() if after < number <= last]
                 self.blocks.append(LogBlock(last, sum(len(_bytes(entry.body)) for entry in entries)))
         self.remove_done(kept_log.removable(self.info, self.blocks, now_ms))
 

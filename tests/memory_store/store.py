@@ -74,7 +74,7 @@ class MemoryStore:
         if purge:
             queue.messages.clear()
             queue.known.clear()
-            queue.line.clear()
+            queue.ready_places.clear()
             queue.blocks.clear()
             info.depth = 0
         queue.remove_done(Removable(info.removed_to))
@@ -85,10 +85,10 @@ class MemoryStore:
 
     def _look_at_clock(self, now_ms: int) -> None:
         """Correct deadlines after the clock was set back, so that nothing waits much longer than its duration."""
-        for over in self._skew.end_spans(now_ms, self._later):
+        for expired in self._skew.end_spans(now_ms, self._later):
             for queue in self._queues.values():
-                if queue.info.number == over.span.queue:
-                    queue.end_span(over)
+                if queue.info.number == expired.span.queue:
+                    queue.end_span(expired)
         self._skew.committed()  # a rollback restores it all
 
     def _later(self, now_ms: int) -> list[Span]:
@@ -105,7 +105,7 @@ class MemoryStore:
         if queue.settings.single_writer:
             writers.check(queue.name, drafts, to.writers)
         numbering.numbered(drafts, sent, to.revisions)
-        back_pressure.check_room(queue, sum(not each.duplicate for each in sent), ahead)
+        back_pressure.check_room(queue, sum(not receipt.duplicate for receipt in sent), ahead)
         return [self._send_one(to, draft, now_ms) for draft in drafts]
 
     def room(self, queue: QueueInfo) -> int | None:
@@ -136,72 +136,72 @@ class MemoryStore:
 
     # --- receives ---
 
-    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, requests: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
-        kept = self._queues[queue.name]
-        kept.trim_log(now_ms)
+        memory_queue = self._queues[queue.name]
+        memory_queue.trim_log(now_ms)
         taking = ReceiveSelection(queue.settings, now_ms)
-        return [self._receive_one(kept, want, taking, now_ms) for want in wants]
+        return [self._receive_one(memory_queue, request, taking, now_ms) for request in requests]
 
     def _receive_one(
-        self, queue: MemoryQueue, want: ReceiveRequest, taking: ReceiveSelection, now_ms: int
+        self, queue: MemoryQueue, request: ReceiveRequest, taking: ReceiveSelection, now_ms: int
     ) -> list[Delivery]:
         self._look_at_clock(now_ms)
         queue.tidy(now_ms)
-        taking.begin(want)
-        info, group_lock = queue.info, queue.group_lock(want.group)
-        if want.number is not None:
-            taken = self._fetched(queue, want, want.number, taking, now_ms)
-        elif want.token is None:
-            taken = self._next(queue, want, taking, now_ms)
-        elif sessions.is_held_by(group_lock, want.token, now_ms):
-            taken = self._next_within(queue, want, taking, now_ms)
+        taking.begin(request)
+        info, group_lock = queue.info, queue.group_lock(request.group)
+        if request.number is not None:
+            messages = self._fetched(queue, request, request.number, taking, now_ms)
+        elif request.token is None:
+            messages = self._next(queue, request, taking, now_ms)
+        elif sessions.is_held_by(group_lock, request.token, now_ms):
+            messages = self._next_within(queue, request, taking, now_ms)
         else:
-            taken = []
-        if not taken:
+            messages = []
+        if not messages:
             queue.look_ahead(self._skew.next_ms(info.number))
             return []
-        info.last_token += want.token is None
-        token = info.last_token if want.token is None else want.token
-        given = []
-        for message in taken:
-            hold = delivery.leased(message.hold, token, want.lease_ms(info.settings), now_ms)
-            message.hold = hold = hold if want.token is None else sessions.within(group_lock, hold)
-            given.append(Delivery(message.entry, token, hold.until_ms or 0, hold.attempts, hold.first_ms, hold.lapsed))
-        return given
+        info.last_token += request.token is None
+        token = info.last_token if request.token is None else request.token
+        leases = []
+        for message in messages:
+            hold = delivery.leased(message.hold, token, request.lease_ms(info.settings), now_ms)
+            message.hold = hold = hold if request.token is None else sessions.within(group_lock, hold)
+            leases.append(Delivery(message.entry, token, hold.until_ms or 0, hold.attempts, hold.first_ms, hold.lapsed))
+        return leases
 
     def _next(
-        self, queue: MemoryQueue, want: ReceiveRequest, taking: ReceiveSelection, now_ms: int
+        self, queue: MemoryQueue, request: ReceiveRequest, taking: ReceiveSelection, now_ms: int
     ) -> list[MemoryMessage]:
-        taken: list[MemoryMessage] = []
-        for messages in queue.in_line(now_ms):
+        selected: list[MemoryMessage] = []
+        for messages in queue.ready_queue(now_ms):
             if not taking.left:
                 break
-            if want.group in {None, messages[0].entry.group}:
-                some = self._take(queue, messages, taking, now_ms)
-                taken += some
-                if some or taking.left:
-                    queue.line.pop(messages[0].entry.sequence_number, None)
+            if request.group in {None, messages[0].entry.group}:
+                part = self._take(queue, messages, taking, now_ms)
+                selected += part
+                if part or taking.left:
+                    queue.ready_places.pop(messages[0].entry.sequence_number, None)
                 else:
-                    queue.line_up([messages[0].key], now_ms)  # dead letters may have left
-        return taken
+                    queue.update_ready([messages[0].key], now_ms)  # dead letters may have left
+        return selected
 
     def _next_within(
-        self, queue: MemoryQueue, want: ReceiveRequest, taking: ReceiveSelection, now_ms: int
+        self, queue: MemoryQueue, request: ReceiveRequest, taking: ReceiveSelection, now_ms: int
     ) -> list[MemoryMessage]:
         """Return the messages that a session can receive next; its own leases do not block it."""
-        group = [each for each in queue.all_of(want.group) if not delivery.is_deferred(each.hold)]
-        others = [each for each in group if each.hold is None or each.hold.token != want.token]
-        return self._take(queue, others, taking, now_ms)
+        group = [message for message in queue.all_of(request.group) if not delivery.is_deferred(message.hold)]
+        available = [message for message in group if message.hold is None or message.hold.token != request.token]
+        return self._take(queue, available, taking, now_ms)
 
     def _fetched(
-        self, queue: MemoryQueue, want: ReceiveRequest, number: int, taking: ReceiveSelection, now_ms: int
+        self, queue: MemoryQueue, request: ReceiveRequest, number: int, taking: ReceiveSelection, now_ms: int
     ) -> list[MemoryMessage]:
         """Return a deferred message if it is not leased."""
         message = queue.messages.get(number)
         if message is None or not delivery.is_deferred(message.hold) or delivery.is_hidden(message.hold, now_ms):
             return []
-        if not sessions.may_fetch(queue.group_lock(message.entry.group), want.token, now_ms):
+        if not sessions.may_fetch(queue.group_lock(message.entry.group), request.token, now_ms):
             return []
         return self._take(queue, [message], taking, now_ms)
 
@@ -212,8 +212,8 @@ class MemoryStore:
         while group and (dead := delivery.dead_letter(group[0].hold, queue.info.settings, self.queues)):
             to, note = self._queues[dead[0].name], dead[1]
             self._move(queue, group[0], to, note, now_ms)
-            again = [queue.messages[group[0].entry.sequence_number]] if to is queue else []  # it keeps its place
-            group = [*again, *group[1:]]
+            returned = [queue.messages[group[0].entry.sequence_number]] if to is queue else []  # it keeps its place
+            group = [*returned, *group[1:]]
         return group[: taking.take([message.hold for message in group])]
 
     # --- settlements ---
@@ -221,19 +221,21 @@ class MemoryStore:
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, nack, move, defer or cancel messages."""
         self._look_at_clock(now_ms)
-        kept = self._queues[queue.name]
-        if ready_groups.ended_go_first(changes, kept.info.settings):
-            kept.line_up(kept.over(now_ms), now_ms)
-        before = dict(kept.messages)
-        verdicts = [self._settle_one(kept, change, now_ms) for change in changes]
+        memory_queue = self._queues[queue.name]
+        if ready_groups.ended_go_first(changes, memory_queue.info.settings):
+            memory_queue.update_ready(memory_queue.over(now_ms), now_ms)
+        before = dict(memory_queue.messages)
+        verdicts = [self._settle_one(memory_queue, change, now_ms) for change in changes]
         done = [
-            change.sequence_number for change, each in zip(changes, verdicts, strict=True) if each is SettleResult.DONE
+            change.sequence_number
+            for change, verdict in zip(changes, verdicts, strict=True)
+            if verdict is SettleResult.DONE
         ]
         touched = [before[number].key for number in done]
         if not ready_groups.are_ordered(changes):
-            heads = {group[0].key: group[0].entry.sequence_number for group in kept.groups()}
+            heads = {group[0].key: group[0].entry.sequence_number for group in memory_queue.groups()}
             touched.sort(key=lambda key: heads.get(key, 0))
-        kept.line_up(touched, now_ms)
+        memory_queue.update_ready(touched, now_ms)
         return verdicts
 
     def _settle_one(self, queue: MemoryQueue, change: Settlement, now_ms: int) -> SettleResult:
@@ -268,50 +270,50 @@ class MemoryStore:
             self._give_number(to)
         to.info.depth += 1
         queue.done(message)
-        there = to.messages[entry.sequence_number] = MemoryMessage(entry)
-        to.line_up([there.key], now_ms)
+        moved = to.messages[entry.sequence_number] = MemoryMessage(entry)
+        to.update_ready([moved.key], now_ms)
 
     # --- sessions ---
 
     def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
         """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
-        kept = self._queues[queue.name]
+        memory_queue = self._queues[queue.name]
         self._look_at_clock(now_ms)
         if request.verb is SessionVerb.LOCK:
-            kept.tidy(now_ms)
-            kept.look_ahead(self._skew.next_ms(queue.number))
+            memory_queue.tidy(now_ms)
+            memory_queue.look_ahead(self._skew.next_ms(queue.number))
         if group is None:
-            free = (messages[0].entry.group for messages in kept.in_line(now_ms))
-            group = next((each for each in free if each is not None and not kept.is_held(each, now_ms)), None)
+            free = (messages[0].entry.group for messages in memory_queue.ready_queue(now_ms))
+            group = next((name for name in free if name is not None and not memory_queue.is_held(name, now_ms)), None)
         if group is None:
             return SessionAnswer(SettleResult.HELD)
-        is_held = kept.is_held(group, now_ms)
+        is_held = memory_queue.is_held(group, now_ms)
         verdict, group_lock = sessions.decide(
-            kept.group_lock(group), request, now_ms, is_held=is_held, token=queue.last_token + 1
+            memory_queue.group_lock(group), request, now_ms, is_held=is_held, token=queue.last_token + 1
         )
         if verdict is not SettleResult.DONE:
             return SessionAnswer(verdict, group)
         queue.last_token += request.verb is SessionVerb.LOCK
         if request.verb is SessionVerb.SET_STATE:
-            kept.states[group] = request.state
+            memory_queue.states[group] = request.state
         if request.verb in {SessionVerb.CLOSE, SessionVerb.PARK}:
-            for message in kept.all_of(group):
+            for message in memory_queue.all_of(group):
                 if message.hold and message.hold.token is not None and message.hold.token == request.token:
-                    kept.give_back(message, None, now_ms)
-        kept.set_gate(group, group_lock)
-        kept.line_up([group], now_ms)
-        state = kept.states.get(group) if request.verb is SessionVerb.GET_STATE else None
+                    memory_queue.give_back(message, None, now_ms)
+        memory_queue.set_gate(group, group_lock)
+        memory_queue.update_ready([group], now_ms)
+        state = memory_queue.states.get(group) if request.verb is SessionVerb.GET_STATE else None
         return SessionAnswer(verdict, group, group_lock, state)
 
     def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
         """Return the parked groups after a time and a name, in the order of parking."""
         group_locks = self._queues[queue.name].group_locks.items()
-        found = [
+        rows = [
             (group_lock.parked_ms or 0, group or "", group_lock.note)
             for group, group_lock in group_locks
             if group_lock.note is not None
         ]
-        listed = [each for each in sorted(found) if each[:2] > after]
+        listed = [row for row in sorted(rows) if row[:2] > after]
         return [ParkedGroup(group, note, parked_ms) for parked_ms, group, note in listed[:limit]]
 
     # --- producers ---
@@ -327,10 +329,10 @@ class MemoryStore:
 
     def writer(self, queue: QueueInfo, group: str, request: writers.WriterRequest, now_ms: int) -> writers.WriterAnswer:
         """Apply a request about the lease of a group's writer."""
-        kept = self._queues[queue.name].writers
-        answer = writers.decide(kept.get(group), request, now_ms)
+        leases = self._queues[queue.name].writers
+        answer = writers.decide(leases.get(group), request, now_ms)
         if answer.lease is not None:
-            kept[group] = answer.lease
+            leases[group] = answer.lease
         return answer
 
     def priority(self, queue: QueueInfo, group: str) -> int:
@@ -356,13 +358,13 @@ class MemoryStore:
         """Return the messages after a sequence number."""
         messages = self._queues[queue.name].messages
         is_all = not (pending or deferred or group is not None)
-        found = [messages[number] for number in sorted(messages) if number > after]
+        selected = [messages[number] for number in sorted(messages) if number > after]
         return [
-            each.entry
-            for each in found
-            if (is_all or not each.done)
-            and (not deferred or delivery.is_deferred(each.hold))
-            and group in {None, each.entry.group}
+            message.entry
+            for message in selected
+            if (is_all or not message.done)
+            and (not deferred or delivery.is_deferred(message.hold))
+            and group in {None, message.entry.group}
         ][:limit]
 
     def log(self, queue: QueueInfo, span: LogSpan, limit: int) -> list[LogEntry]:
@@ -373,11 +375,11 @@ class MemoryStore:
         """Return the number before the first message that was sent at a time or later."""
         messages = self._queues[queue.name].messages
         places = [(number, messages[number].entry.sent_ms) for number in sorted(messages)]
-        return find_time(queue, at_ms, lambda after: next((each for each in places if each[0] > after), None))
+        return find_time(queue, at_ms, lambda after: next((place for place in places if place[0] > after), None))
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
         """Return the message counts of a queue."""
-        holds = [each.hold for each in self._queues[queue.name].messages.values()]
+        holds = [message.hold for message in self._queues[queue.name].messages.values()]
         deferred = sum(map(delivery.is_deferred, holds))
         hidden = [hold for hold in holds if hold is not None and delivery.is_hidden(hold, now_ms)]
         leased = sum(hold.token is not None for hold in hidden)
@@ -386,13 +388,13 @@ class MemoryStore:
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str | None] = ()) -> list[GroupView]:
         """Return the groups that have messages, oldest head first."""
-        kept, wanted = self._queues[queue.name], set(names)
-        found = [group for group in kept.groups() if not wanted or group[0].entry.group in wanted]
-        if wanted:
-            found = list({group[0].entry.group: group for group in reversed(found)}.values())[::-1]
+        memory_queue, selected = self._queues[queue.name], set(names)
+        listed = [group for group in memory_queue.groups() if not selected or group[0].entry.group in selected]
+        if selected:
+            listed = list({group[0].entry.group: group for group in reversed(listed)}.values())[::-1]
         views = []
-        for group in found[:limit]:
-            head, group_lock = group[0], kept.group_lock(group[0].entry.group)
-            holds = [each.hold for each in group]
+        for group in listed[:limit]:
+            head, group_lock = group[0], memory_queue.group_lock(group[0].entry.group)
+            holds = [message.hold for message in group]
             views.append(sessions.view(head.entry, len(group), group_lock, head.hold, holds, now_ms))
         return views

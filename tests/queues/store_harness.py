@@ -93,8 +93,8 @@ class OnCallersConnection:
             def do(store: Any) -> Any:
                 is_own = name != "save"  # else it is what the queue is to become
                 own = [
-                    store.queues[each.name] if is_own and isinstance(each, QueueInfo) else deepcopy(each)
-                    for each in args
+                    store.queues[argument.name] if is_own and isinstance(argument, QueueInfo) else deepcopy(argument)
+                    for argument in args
                 ]
                 return getattr(store, name)(*own, **more)
 
@@ -200,23 +200,26 @@ class StoreHarness:
         lapsed: LapsedRule = LapsedRule.LAST_ALONE,
     ) -> list[Delivery]:
         visibility_ms = None if visibility_s is None else round(visibility_s * 1000)
-        want = ReceiveRequest(limit, visibility_ms, group, lapsed=lapsed)
-        return self.receive_each(want, queue=queue)[0]
+        request = ReceiveRequest(limit, visibility_ms, group, lapsed=lapsed)
+        return self.receive_each(request, queue=queue)[0]
 
-    def receive_each(self, *wants: ReceiveRequest, queue: str = "q") -> list[list[Delivery]]:
+    def receive_each(self, *requests: ReceiveRequest, queue: str = "q") -> list[list[Delivery]]:
         """Several receivers at once."""
         with self.store.transaction():
-            return self.store.receive(self.store.queues[queue], wants, self.now)
+            return self.store.receive(self.store.queues[queue], requests, self.now)
 
     def take(self, limit: int = 1, **more: Any) -> list[str]:
         """The bodies of a receive."""
-        return [str(each.entry.body) for each in self.receive(limit, **more)]
+        return [str(delivery.entry.body) for delivery in self.receive(limit, **more)]
 
     def change(
-        self, act: SettleAction, *got: Delivery, queue: str = "q", s: float = 0, to: str | None = None
+        self, act: SettleAction, *deliveries: Delivery, queue: str = "q", s: float = 0, to: str | None = None
     ) -> list[SettleResult]:
         """Do the same with all of them."""
-        changes = [Settlement(each.entry.sequence_number, each.token, act, round(s * 1000), to) for each in got]
+        changes = [
+            Settlement(delivery.entry.sequence_number, delivery.token, act, round(s * 1000), to)
+            for delivery in deliveries
+        ]
         with self.store.transaction():
             return self.store.settle(self.store.queues[queue], changes, self.now)
 
@@ -225,31 +228,31 @@ class StoreHarness:
         with self.store.transaction():
             return self.store.settle(self.store.queues[queue], changes, self.now)
 
-    def ack(self, *got: Delivery, **more: Any) -> list[SettleResult]:
-        return self.change(SettleAction.ACK, *got, **more)
+    def ack(self, *deliveries: Delivery, **more: Any) -> list[SettleResult]:
+        return self.change(SettleAction.ACK, *deliveries, **more)
 
-    def nack(self, *got: Delivery, **more: Any) -> list[SettleResult]:
-        return self.change(SettleAction.NACK, *got, **more)
+    def nack(self, *deliveries: Delivery, **more: Any) -> list[SettleResult]:
+        return self.change(SettleAction.NACK, *deliveries, **more)
 
-    def extend(self, *got: Delivery, **more: Any) -> list[SettleResult]:
-        return self.change(SettleAction.EXTEND, *got, **more)
+    def extend(self, *deliveries: Delivery, **more: Any) -> list[SettleResult]:
+        return self.change(SettleAction.EXTEND, *deliveries, **more)
 
     def move(self, to: str, *entries: StoredMessage, queue: str = "q") -> list[SettleResult]:
         changes = [Settlement(entry.sequence_number, None, SettleAction.MOVE, to=to) for entry in entries]
         with self.store.transaction():
             return self.store.settle(self.store.queues[queue], changes, self.now)
 
-    def defer(self, *got: Delivery, **more: Any) -> list[SettleResult]:
-        return self.change(SettleAction.DEFER, *got, **more)
+    def defer(self, *deliveries: Delivery, **more: Any) -> list[SettleResult]:
+        return self.change(SettleAction.DEFER, *deliveries, **more)
 
     def fetch(self, number: int, *, queue: str = "q", lock: SessionAnswer | None = None) -> list[Delivery]:
         """A deferred message, within a session or without."""
-        want = (
+        request = (
             ReceiveRequest(1, None, lock.group, lock.group_lock.token, number)
             if lock
             else ReceiveRequest(1, number=number)
         )
-        return self.receive_each(want, queue=queue)[0]
+        return self.receive_each(request, queue=queue)[0]
 
     def cancel(self, *numbers: int, queue: str = "q") -> list[SettleResult]:
         return self.settle(*(Settlement(number, None, SettleAction.CANCEL) for number in numbers), queue=queue)
@@ -289,15 +292,15 @@ class StoreHarness:
         """Move the clock; back, if negative."""
         self.now += round(seconds * 1000)
 
-    def read(self, after: int = 0, limit: int = 100, *, queue: str = "q", **which: Any) -> list[StoredMessage]:
+    def read(self, after: int = 0, limit: int = 100, *, queue: str = "q", **options: Any) -> list[StoredMessage]:
         with self.store.transaction():
-            return self.store.read(self.store.queues[queue], after, limit, **which)
+            return self.store.read(self.store.queues[queue], after, limit, **options)
 
     def log(self, limit: int = 100, *, queue: str = "q", **span: Any) -> list[tuple[str, bool]]:
         """The bodies of the log, and whether each message has left the queue."""
         with self.store.transaction():
-            found = self.store.log(self.store.queues[queue], LogSpan(**span), limit)
-        return [(str(each.entry.body), each.is_done) for each in found]
+            entries = self.store.log(self.store.queues[queue], LogSpan(**span), limit)
+        return [(str(entry.entry.body), entry.is_done) for entry in entries]
 
     def log_time(self, at_ms: int, *, queue: str = "q") -> int:
         with self.store.transaction():
@@ -314,11 +317,11 @@ class StoreHarness:
         with self.store.transaction():
             return self.store.groups(self.store.queues[queue], 100, self.now, names)
 
-    def readers(self, queue: str = "q", **at: int | None) -> None:
+    def readers(self, queue: str = "q", **positions: int | None) -> None:
         """Set readers' positions; None removes one."""
         with self.store.transaction():
             info = self.store.queues[queue]
-            for name, position in at.items():
+            for name, position in positions.items():
                 info.readers.pop(name, None)
                 if position is not None:
                     info.readers[name] = position
@@ -327,7 +330,7 @@ class StoreHarness:
     def drain(self, queue: str = "q") -> Iterable[str]:
         """Receive and acknowledge until nothing is left."""
         bodies = []
-        while got := self.receive(10, queue=queue):
-            bodies += [str(each.entry.body) for each in got]
-            assert set(self.ack(*got, queue=queue)) == {SettleResult.DONE}
+        while deliveries := self.receive(10, queue=queue):
+            bodies += [str(delivery.entry.body) for delivery in deliveries]
+            assert set(self.ack(*deliveries, queue=queue)) == {SettleResult.DONE}
         return bodies

@@ -55,7 +55,7 @@ def test_verbs_with_tx_commit_or_roll_back_with_the_callers_transaction(
     connection.commit()
     assert balance(db) == 5
     assert payments.depth().messages == 0
-    assert [each.body for each in receipts.receive(10)] == ["paid"]
+    assert [message.body for message in receipts.receive(10)] == ["paid"]
     assert receipts.send("paid", group="a", dedup_id="tx-1").duplicate
 
 
@@ -66,7 +66,7 @@ def test_every_verb_accepts_tx_of_an_adopted_connection(db: Database, connection
             queue.send(body, group=body[0], tx=connection)
         (first,) = queue.receive(1, tx=connection)
         first.extend(60, tx=connection)
-        assert [each.body for each in queue.peek(tx=connection)] == ["a1", "a2", "b1"]
+        assert [message.body for message in queue.peek(tx=connection)] == ["a1", "a2", "b1"]
         first.nack(tx=connection)
         session = queue.session("b", tx=connection)
         assert session is not None
@@ -75,11 +75,11 @@ def test_every_verb_accepts_tx_of_an_adopted_connection(db: Database, connection
         message.ack(tx=connection)
         session.close(tx=connection)
         reader = queue.reader("r")
-        assert [each.body for each in reader.read(tx=connection)] == ["a1", "a2"]
+        assert [message.body for message in reader.read(tx=connection)] == ["a1", "a2"]
         db.create("another", tx=connection)
     connection.commit()
     assert db.queues() == ["another", "q"]
-    assert [each.body for each in queue.receive(10)] == ["a1", "a2"]
+    assert [message.body for message in queue.receive(10)] == ["a1", "a2"]
 
 
 def test_an_open_caller_transaction_does_not_block_other_connections(
@@ -91,13 +91,14 @@ def test_an_open_caller_transaction_does_not_block_other_connections(
     with connection.transaction():
         message.ack(tx=connection)
         other.send("done", tx=connection)
-        assert [each.body for each in queue.receive()] == ["b1"]  # a is closed until it is known what becomes of a1
+        # a is closed until it is known what becomes of a1
+        assert [message.body for message in queue.receive()] == ["b1"]
         assert queue.send("d1", group="d").duplicate is False
         assert other.receive() == []
-        assert [each.body for each in queue.receive(10)] == ["c1", "d1"]
+        assert [message.body for message in queue.receive(10)] == ["c1", "d1"]
     connection.commit()
-    assert [each.body for each in queue.receive()] == ["a2"]
-    assert [each.body for each in other.receive()] == ["done"]
+    assert [message.body for message in queue.receive()] == ["a2"]
+    assert [message.body for message in other.receive()] == ["done"]
 
 
 def test_ack_in_a_caller_transaction_refuses_an_expired_lease(
@@ -153,14 +154,14 @@ def test_tx_refuses_autocommit_pipeline_mode_and_other_databases(
     with pytest.raises(InputError, match="or a connection of psycopg"):
         queue.send("x", tx="tomorrow")  # type: ignore[arg-type]
     with inturn.open(":memory:") as file, psycopg.connect(postgres_url) as connection:
-        others = file.queue("q")
+        file_queue = file.queue("q")
         with pytest.raises(InputError, match="expected the transaction of"):
-            others.send("x", tx=connection)
+            file_queue.send("x", tx=connection)
 
 
 def test_async_verbs_with_tx_of_an_async_connection_commit_once(db: Database, postgres_url: str) -> None:
     queue, done = db.queue("q"), db.queue("done")
-    queue.send_many([inturn.queue.draft(at, group=str(at)) for at in range(20)])
+    queue.send_many([inturn.queue.draft(number, group=str(number)) for number in range(20)])
 
     async def work() -> None:
         connection = await psycopg.AsyncConnection.connect(postgres_url)
@@ -170,7 +171,7 @@ def test_async_verbs_with_tx_of_an_async_connection_commit_once(db: Database, po
                     await connection.execute("update account set balance = balance + %s", (len(messages),))
                     # they take turns at the connection, as psycopg's own statements do
                     await asyncio.gather(
-                        *(done.send.aio(each.body, group=each.group, tx=connection) for each in messages),
+                        *(done.send.aio(message.body, group=message.group, tx=connection) for message in messages),
                         queue.ack.aio(messages, tx=connection),
                     )
             with pytest.raises(InputError, match="await the verb"):
@@ -182,7 +183,7 @@ def test_async_verbs_with_tx_of_an_async_connection_commit_once(db: Database, po
     asyncio.run(several())
     assert balance(db) == 20
     assert queue.depth().messages == 0
-    assert sorted(each.body for each in done.receive(100)) == list(range(20))
+    assert sorted(message.body for message in done.receive(100)) == list(range(20))
 
 
 def test_a_cancelled_async_send_leaves_the_connection_usable(db: Database, postgres_url: str) -> None:
@@ -190,16 +191,16 @@ def test_a_cancelled_async_send_leaves_the_connection_usable(db: Database, postg
 
     async def work() -> int:
         async with await psycopg.AsyncConnection.connect(postgres_url) as connection:
-            for at in range(30):
-                sending = asyncio.create_task(queue.send.aio(at, tx=connection))
-                for _ in range(at % 5):
+            for number in range(30):
+                sending = asyncio.create_task(queue.send.aio(number, tx=connection))
+                for _ in range(number % 5):
                     await asyncio.sleep(0)
                 sending.cancel()
                 await asyncio.wait([sending])
                 await connection.execute("select 1")
-            there = await queue.depth.aio(tx=connection)
+            depth = await queue.depth.aio(tx=connection)
             await connection.commit()
-        return there.messages
+        return depth.messages
 
     assert asyncio.run(work()) == queue.depth().messages
 
@@ -207,7 +208,7 @@ def test_a_cancelled_async_send_leaves_the_connection_usable(db: Database, postg
 def test_an_adopted_connection_is_garbage_collected_after_use(db: Database, postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         db.queue("q").send("x", tx=connection)
-    left = weakref.ref(connection)
+    reference = weakref.ref(connection)
     del connection
     gc.collect()
-    assert left() is None
+    assert reference() is None

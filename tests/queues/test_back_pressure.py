@@ -51,12 +51,14 @@ def test_a_duplicate_send_is_accepted_by_a_full_queue(harness: StoreHarness) -> 
     harness.make("q", max_depth=2)
     first = harness.send("a", dedup_id="1")[0]
     harness.send("b")
-    assert [each.duplicate for each in harness.send("a", dedup_id="1")] == [True]
+    assert [receipt.duplicate for receipt in harness.send("a", dedup_id="1")] == [True]
     with pytest.raises(QueueFull):
         harness.send("c", dedup_id="3")
     assert harness.send("c", dedup_id="1")[0].sequence_number == first.sequence_number
     harness.ack(*harness.receive(2))
-    assert [each.duplicate for each in harness.send("c", dedup_id="3")] == [False], "the refused one is not remembered"
+    assert [receipt.duplicate for receipt in harness.send("c", dedup_id="3")] == [False], (
+        "the refused one is not remembered"
+    )
 
 
 def test_content_duplicates_do_not_count_against_max_depth(harness: StoreHarness) -> None:
@@ -133,7 +135,7 @@ def test_waiting_sends_are_served_in_order_and_not_overtaken(harness: StoreHarne
 
     two = WaitingSend("q", list, drafts("d", "e"), wait_s=9)
     one = WaitingSend("q", list, drafts("f"), wait_s=9)
-    late, again = Send("q", list, drafts("g")), Send("q", list, drafts("c", dedup_id="c"))
+    late, repeated = Send("q", list, drafts("g")), Send("q", list, drafts("c", dedup_id="c"))
 
     def tried(*commands: Send[object]) -> list[object]:
         with harness.store.transaction():
@@ -142,7 +144,7 @@ def test_waiting_sends_are_served_in_order_and_not_overtaken(harness: StoreHarne
 
     assert tried(two, one) == [QueueFull, QueueFull]
     harness.ack(*harness.receive(1))
-    assert tried(two, one, late, again) == [QueueFull, QueueFull, QueueFull, [True]], "room for one; two are first"
+    assert tried(two, one, late, repeated) == [QueueFull, QueueFull, QueueFull, [True]], "room for one; two are first"
     harness.ack(*harness.receive(1))
     assert tried(two, one, late) == [[False, False], QueueFull, QueueFull]
     harness.ack(*harness.receive(1))
@@ -213,17 +215,17 @@ def _waiting(queue: Queue, count: int) -> None:
 
 
 def _started(act: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
-    told: list[object] = []
+    outcomes: list[object] = []
 
     def run() -> None:
         try:
-            told.append(act())
+            outcomes.append(act())
         except Exception as error:  # noqa: BLE001 - the test looks at it
-            told.append(error)
+            outcomes.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
-    return thread, told
+    return thread, outcomes
 
 
 def test_waiting_sends_of_threads_get_room_in_order(db: Database) -> None:
@@ -281,13 +283,13 @@ def test_a_waiting_receive_and_a_waiting_send_each_get_their_result(db: Database
 def test_a_waiting_send_notices_room_made_by_another_database_object(address: str, db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
     queue.send("a")
-    thread, told = _started(lambda: queue.send("b", wait_s=LONG_S).duplicate)
+    thread, outcomes = _started(lambda: queue.send("b", wait_s=LONG_S).duplicate)
     _waiting(queue, 1)
     with inturn.open(address, durable=False) as other:
         other.queue("q").receive()[0].ack()
         assert [message.body for message in other.queue("q").receive(wait_s=LONG_S)] == ["b"]
     thread.join(LONG_S)
-    assert told == [False]
+    assert outcomes == [False]
 
 
 def test_a_due_message_does_not_wake_a_waiting_send(db: Database) -> None:
@@ -304,37 +306,37 @@ def test_a_waiting_send_fails_when_the_database_is_closed(address: str) -> None:
     with inturn.open(address, durable=False) as db:
         queue = db.queue("q", QueueSettings(max_depth=1))
         queue.send("a")
-        thread, told = _started(lambda: queue.send("b", wait_s=LONG_S))
+        thread, outcomes = _started(lambda: queue.send("b", wait_s=LONG_S))
         _waiting(queue, 1)
     thread.join(LONG_S)
-    assert isinstance(told[0], StoreError)
+    assert isinstance(outcomes[0], StoreError)
 
 
 def test_purge_lets_a_waiting_send_continue(db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
     queue.send("a")
-    thread, told = _started(lambda: queue.send("b", wait_s=LONG_S).duplicate)
+    thread, outcomes = _started(lambda: queue.send("b", wait_s=LONG_S).duplicate)
     _waiting(queue, 1)
     queue.purge()
     thread.join(LONG_S)
-    assert told == [False]
+    assert outcomes == [False]
 
 
 @pytest.mark.thorough
 def test_concurrent_processes_do_not_exceed_max_depth(address: str, db: Database) -> None:
-    bound, each = 5, 30
+    bound, per_sender = 5, 30
     queue = db.queue("q", QueueSettings(max_depth=bound))
     command = [sys.executable, PROGRAM, address]
-    senders = [subprocess.Popen([*map(str, command), name, str(each)]) for name in "abc"]
+    senders = [subprocess.Popen([*map(str, command), name, str(per_sender)]) for name in "abc"]
     seen: dict[str, list[int]] = {name: [] for name in "abc"}
-    while sum(map(len, seen.values())) < 3 * each:
+    while sum(map(len, seen.values())) < 3 * per_sender:
         for message in queue.receive(3, wait_s=LONG_S):
             assert queue.depth().messages <= bound
             name, number = message.body
             seen[name].append(number)
             message.ack()
     assert [sender.wait(LONG_S) for sender in senders] == [0, 0, 0]
-    assert seen == {name: list(range(each)) for name in "abc"}
+    assert seen == {name: list(range(per_sender)) for name in "abc"}
     assert queue.depth().messages == 0
 
 
@@ -369,4 +371,4 @@ def test_concurrent_redrive_and_sends_do_not_exceed_max_depth(address: str, db: 
     started = [_started(redrive), _started(send), _started(send)]
     for thread, _ in started:
         thread.join(LONG_S)
-    assert sum(told[0] for _, told in started) == queue.depth().messages <= bound  # type: ignore[misc] # numbers
+    assert sum(outcomes[0] for _, outcomes in started) == queue.depth().messages <= bound  # type: ignore[misc] # numbers

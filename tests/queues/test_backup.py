@@ -33,7 +33,7 @@ for number in range(3000):
 
 def bodies(path: Path, queue: str = "q") -> list[object]:
     with inturn.open(path) as db:
-        return [each.body for each in db.queue(queue).peek(1000)]
+        return [message.body for message in db.queue(queue).peek(1000)]
 
 
 @pytest.mark.thorough
@@ -47,7 +47,7 @@ def test_backup_during_writes_of_another_process_copies_one_consistent_state(tmp
                 with inturn.open(path) as db:
                     db.backup(tmp_path / f"copy{number}.db")
                 with inturn.open(tmp_path / f"copy{number}.db") as copy:
-                    sent = [copy.queue(each).depth().messages for each in ("a", "b")]
+                    sent = [copy.queue(name).depth().messages for name in ("a", "b")]
                     assert sent[0] == sent[1] > seen
             sender.kill()
 
@@ -57,8 +57,8 @@ def test_backup_and_restore_write_a_whole_file_or_none(tmp_path: Path) -> None:
     with inturn.open(path) as db:
         db.queue("q").send("a")
         db.backup(copy)
-        beside = {f"shop.db{each}" for each in ("", "-wal", "-shm", "-reserve")}
-        assert {each.name for each in tmp_path.iterdir()} == {*beside, "copy.db"}
+        files = {f"shop.db{suffix}" for suffix in ("", "-wal", "-shm", "-reserve")}
+        assert {file.name for file in tmp_path.iterdir()} == {*files, "copy.db"}
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         with pytest.raises(StoreError, match="already exists"):
             db.backup(copy)
@@ -70,9 +70,9 @@ def test_backup_and_restore_write_a_whole_file_or_none(tmp_path: Path) -> None:
     assert bodies(copy) == bodies(tmp_path / "within.db") == ["a"]
     with inturn.open(":memory:") as memory, pytest.raises(InputError, match="in memory"):
         memory.backup(tmp_path / "memory.db")
-    whole = copy.read_bytes()
-    for page in range(1, len(whole) // 4096):
-        copy.write_bytes(whole[: page * 4096] + b"\xff" * 4096 + whole[(page + 1) * 4096 :])
+    content = copy.read_bytes()
+    for page in range(1, len(content) // 4096):
+        copy.write_bytes(content[: page * 4096] + b"\xff" * 4096 + content[(page + 1) * 4096 :])
         with pytest.raises(StoreError, match="damaged"):
             restore(str(copy), str(tmp_path / "new.db"))
     assert not (tmp_path / "new.db").exists()
@@ -82,11 +82,11 @@ def test_a_restored_database_refuses_positions_and_leases_newer_than_the_copy(tm
     path, copy = tmp_path / "shop.db", tmp_path / "copy.db"
     with inturn.open(path) as db:
         queue = db.queue("q")
-        queue.send_many([inturn.queue.draft(at) for at in range(3)])
+        queue.send_many([inturn.queue.draft(number) for number in range(3)])
         db.backup(copy)
         queue.send("lost")
         late = queue.reader("r").place(queue.send("lost too").sequence_number)
-        handles = [Receipt(each.sequence_number, each.fencing_token) for each in queue.receive(10)]
+        handles = [Receipt(message.sequence_number, message.fencing_token) for message in queue.receive(10)]
         lock = db.idempotency_keys("k").try_lock("x")
         numbers, aside = restore(str(copy), str(tmp_path / "new.db"))
         assert (list(numbers), aside) == (["q"], None)
@@ -102,15 +102,15 @@ def test_a_restored_database_refuses_positions_and_leases_newer_than_the_copy(tm
     assert bodies(path) == [0, 1, 2]
     with inturn.open(path) as db:
         queue = db.queue("q")
-        queue.send_many([inturn.queue.draft(f"new {at}") for at in range(9)])
+        queue.send_many([inturn.queue.draft(f"new {number}") for number in range(9)])
         with pytest.raises(StoreMismatch):
             queue.reader("r").commit(late)
         queue.receive(10)
         with pytest.raises(LeaseExpired):  # of another message, that has the number and would have the token
             queue.ack(handles)
         assert queue.depth().messages == 12
-        again = db.idempotency_keys("k").try_lock("x")
-        assert again.fencing_token > lock.fencing_token  # type: ignore[union-attr]
+        second_lock = db.idempotency_keys("k").try_lock("x")
+        assert second_lock.fencing_token > lock.fencing_token  # type: ignore[union-attr]
         with db.transaction() as tx:
             notes = tx.execute("select note from inturn_incarnation where note is not null").fetchall()
         assert notes == [("restored from copy.db",)]
@@ -152,14 +152,14 @@ def test_backup_and_restore_commands(tmp_path: Path) -> None:
         done = run.invoke(app, ["backup", path, copy])
         assert done.exit_code == 0, done.output
         assert "was copied to" in done.output
-    told = run.invoke(app, ["restore", copy, path])
-    assert told.exit_code == 1
-    assert "--replace" in told.output
+    result = run.invoke(app, ["restore", copy, path])
+    assert result.exit_code == 1
+    assert "--replace" in result.output
     done = run.invoke(app, ["restore", copy, path, "--replace", "--json"])
     assert done.exit_code == 0, done.output
-    found = json.loads(done.output)
-    assert found["queues"] == {"q": 2**44 + 1}
-    assert Path(found["replaced"]).exists()
+    report = json.loads(done.output)
+    assert report["queues"] == {"q": 2**44 + 1}
+    assert Path(report["replaced"]).exists()
     for arguments in (["backup", str(tmp_path / "none.db"), copy], ["restore", str(tmp_path), path]):
         assert run.invoke(app, arguments).exit_code == 1
 
@@ -171,9 +171,9 @@ def test_backup_and_restore_of_postgres_name_pg_dump_and_pg_restore(postgres_url
         (["restore", str(tmp_path / "c"), postgres_url], "pg_restore"),
     ):
         inturn.open(postgres_url).close()
-        told = run.invoke(app, arguments)
-        assert told.exit_code == 1
-        assert tool in told.output
+        result = run.invoke(app, arguments)
+        assert result.exit_code == 1
+        assert tool in result.output
 
 
 def test_restore_refuses_a_file_that_is_not_an_inturn_database(tmp_path: Path) -> None:

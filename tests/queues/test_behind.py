@@ -16,7 +16,7 @@ HOUR = 3_600
 
 
 def bodies(messages: list[Message]) -> list[object]:
-    return [each.body for each in messages]
+    return [message.body for message in messages]
 
 
 def look(queue: Queue) -> None:
@@ -35,27 +35,27 @@ def test_a_read_with_a_slow_clock_does_not_shorten_a_lease(clocks: SkewedClocks)
     queue.send("a1", group="a")
     queue.send("single")
     held = queue.receive(10, visibility_timeout_s=60)
-    behind = clocks.queue(-HOUR)
+    slow_queue = clocks.queue(-HOUR)
     for _ in range(2):
-        look(behind)
+        look(slow_queue)
         clocks.now += 29
         assert queue.receive(10) == []
     queue.ack(held)
-    assert behind.depth().messages == 0
+    assert slow_queue.depth().messages == 0
 
 
 def test_a_read_with_a_slow_clock_does_not_shorten_a_partly_settled_lease(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
     queue.send_many([draft(f"a{number}", group="a") for number in range(3)])
     first, *rest = queue.receive(3, visibility_timeout_s=60)
-    behind = clocks.queue(-HOUR)
-    look(behind)
+    slow_queue = clocks.queue(-HOUR)
+    look(slow_queue)
     queue.ack([first])
     clocks.now += 59
-    look(behind)
+    look(slow_queue)
     queue.extend(rest, 60)
     clocks.now += 59
-    look(behind)
+    look(slow_queue)
     queue.ack(rest)
 
 
@@ -66,27 +66,27 @@ def test_a_read_with_a_slow_clock_does_not_shorten_a_group_lock(clocks: SkewedCl
     session = queue.session("a", lock_s=60)
     assert session is not None
     (first,) = session.receive()
-    behind = clocks.queue(-HOUR)
+    slow_queue = clocks.queue(-HOUR)
     for _ in range(2):
-        look(behind)
-        assert behind.session("a") is None
+        look(slow_queue)
+        assert slow_queue.session("a") is None
         clocks.now += 29
         assert queue.receive(10) == []
     first.ack()
     session.renew(60)
-    look(behind)
+    look(slow_queue)
     clocks.now += 59
-    look(behind)
+    look(slow_queue)
     assert bodies(session.receive()) == ["a2"]
 
 
 def test_a_read_with_a_slow_clock_does_not_shorten_a_delay(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
     queue.send("a1", group="a", delay_s=60)
-    behind = clocks.queue(-HOUR)
-    look(behind)
+    slow_queue = clocks.queue(-HOUR)
+    look(slow_queue)
     clocks.now += 59
-    look(behind)
+    look(slow_queue)
     assert queue.receive(10) == []
     clocks.now += 1
     assert bodies(queue.receive(10)) == ["a1"]
@@ -122,15 +122,15 @@ def test_a_process_with_a_slow_clock_sees_another_process_lease_expire_on_time(t
     """Its owner is dead, and nobody else is there. (Over PostgreSQL all go by the server's clock.)"""
     with ExitStack() as stack:
         clocks = SkewedClocks(tmp_path / "shop.db", stack)
-        queue, behind = clocks.queue(), clocks.queue(-HOUR)
-        assert behind.receive(10) == []
+        queue, slow_queue = clocks.queue(), clocks.queue(-HOUR)
+        assert slow_queue.receive(10) == []
         queue.send("a1", group="a")
         (held,) = queue.receive(visibility_timeout_s=60)
-        assert behind.receive(10) == []
+        assert slow_queue.receive(10) == []
         clocks.now += 59
-        assert behind.receive(10) == []
+        assert slow_queue.receive(10) == []
         clocks.now += 1
-        assert bodies(behind.receive(10)) == ["a1"]
+        assert bodies(slow_queue.receive(10)) == ["a1"]
         with pytest.raises(LeaseExpired):
             held.ack()
 
@@ -144,26 +144,26 @@ def test_clock_skew_with_a_steady_slow_clock_ends_no_span_early(
     offset: int, lengths: list[int], looks: list[tuple[int, bool]]
 ) -> None:
     spans = [Span("hold", 1, number, 0, length) for number, length in enumerate(lengths)]
-    behind = ClockSkew()
+    skew = ClockSkew()
     for time, is_lost in sorted(looks):
         now = time + offset
-        over = behind.end_spans(now, lambda now: [span for span in spans if span.since_ms > now])
-        for each in over:
-            assert each.span.until_ms <= time
-            assert each.since_ms + each.span.until_ms - each.span.since_ms == each.until_ms <= now
-        behind.rolled_back() if is_lost else behind.committed()
+        expired_spans = skew.end_spans(now, lambda now: [span for span in spans if span.since_ms > now])
+        for expired in expired_spans:
+            assert expired.span.until_ms <= time
+            assert expired.since_ms + expired.span.until_ms - expired.span.since_ms == expired.until_ms <= now
+        skew.rolled_back() if is_lost else skew.committed()
 
 
 @given(times=st.lists(st.integers(-10_000, 10_000), min_size=1), length=st.integers(1, 100))
 def test_clock_skew_ends_a_span_after_its_length_once_the_clock_is_steady(times: list[int], length: int) -> None:
-    span, behind = Span("lock", 1, "a", 20_000, 20_000 + length), ClockSkew()
+    span, skew = Span("lock", 1, "a", 20_000, 20_000 + length), ClockSkew()
     for now in times:
-        for each in behind.end_spans(now, lambda _: [span]):
-            assert now >= each.until_ms
+        for expired in skew.end_spans(now, lambda _: [span]):
+            assert now >= expired.until_ms
             return
-        behind.committed()
-    (over,) = behind.end_spans(times[-1] + length, lambda _: [span])
-    assert over.span == span
-    assert behind.end_spans(times[-1] + length, lambda _: [span]) == []
-    behind.rolled_back()
-    assert behind.end_spans(times[-1] + length, lambda _: [span]) == [over], "what was rolled back is told again"
+        skew.committed()
+    (ended,) = skew.end_spans(times[-1] + length, lambda _: [span])
+    assert ended.span == span
+    assert skew.end_spans(times[-1] + length, lambda _: [span]) == []
+    skew.rolled_back()
+    assert skew.end_spans(times[-1] + length, lambda _: [span]) == [ended], "what was rolled back is told again"

@@ -35,7 +35,7 @@ def payments() -> Iterator[Queue]:
 
 
 def run(*arguments: object, typed: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments], input=typed)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
 
 
 def out(*arguments: object, typed: str | bytes | None = None) -> str:
@@ -61,12 +61,12 @@ def lines(text: str) -> list[Any]:
 
 def test_queue_create_list_and_show_commands() -> None:
     assert out("queue", "create", "shop.db#dead") == "shop.db#dead was created."
-    made = json.loads(
+    created = json.loads(
         out("queue", "create", Q, "--dead-letter", "dead", "--max-receives", 5, "--dedup-for-ever", "--json")
     )
-    assert (made["created"], made["queue"], made["messages"]) == (True, "payments", 0)
-    assert made["settings"]["dedup_window_s"] is None
-    assert made["settings"]["dead_letter"] == "dead"
+    assert (created["created"], created["queue"], created["messages"]) == (True, "payments", 0)
+    assert created["settings"]["dedup_window_s"] is None
+    assert created["settings"]["dead_letter"] == "dead"
     assert "nothing was changed" in out("queue", "create", Q)
     assert "max_receives is 5, not 6" in told(
         "queue", "create", Q, "--dead-letter", "dead", "--max-receives", 6, "--dedup-for-ever"
@@ -78,7 +78,7 @@ def test_queue_create_list_and_show_commands() -> None:
         first = queue.peek()[0].sequence_number
         queue.reader("audit").commit(first)
         queue.reader("new").read()
-    assert [each["queue"] for each in json.loads(out("queue", "list", "shop.db", "--json"))] == ["dead", "payments"]
+    assert [entry["queue"] for entry in json.loads(out("queue", "list", "shop.db", "--json"))] == ["dead", "payments"]
     table = out("queue", "list", "shop.db")
     assert "dead after 5 receives" in table
     assert "audit 2, new 3" in table
@@ -137,17 +137,17 @@ def test_a_mistyped_database_or_queue_creates_nothing_and_lists_the_existing_one
     payments: Queue, command: str
 ) -> None:
     words = command.split()
-    at, rest = (2, words[2:]) if words[0] == "queue" else (1, words[1:])
+    name_index, rest = (2, words[2:]) if words[0] == "queue" else (1, words[1:])
     name = "shpo.db" if command == "queue list" else "shpo.db#payments"
-    said = told(*words[:at], name, *rest)
-    assert "no database 'shpo.db'; databases in its directory: shop.db" in said
+    output = told(*words[:name_index], name, *rest)
+    assert "no database 'shpo.db'; databases in its directory: shop.db" in output
     if command != "queue list":
-        assert "no queue 'x'; existing queues: dead, payments" in told(*words[:at], "shop.db#x", *rest)
-        assert "names no queue" in told(*words[:at], "shop.db", *rest)
-        assert "existing queues: dead, payments" in told(*words[:at], "shop.db", *rest)
+        assert "no queue 'x'; existing queues: dead, payments" in told(*words[:name_index], "shop.db#x", *rest)
+        assert "names no queue" in told(*words[:name_index], "shop.db", *rest)
+        assert "existing queues: dead, payments" in told(*words[:name_index], "shop.db", *rest)
     assert {path.name for path in Path().iterdir()} <= {"shop.db", "shop.db-wal", "shop.db-shm"}
     Path("empty.db").touch()
-    assert "has no queues" in told(*words[:at], name.replace("shpo", "empty"), *rest)
+    assert "has no queues" in told(*words[:name_index], name.replace("shpo", "empty"), *rest)
     assert Path("empty.db").read_bytes() == b""
 
 
@@ -224,19 +224,19 @@ def test_send_from_a_file_reads_lines_with_envelopes(payments: Queue) -> None:
     ]
     text = "\ufeff" + "\r\n\r\n".join(map(json.dumps, sources)) + "\n\n"
     answer = json.loads(out("send", Q, "--from", "-", "--json", typed=text))
-    found = payments.peek()
+    messages = payments.peek()
     assert answer == {
         "sent": 3,
         "duplicates": 1,
-        "first": found[0].sequence_number,
-        "last": found[2].sequence_number,
+        "first": messages[0].sequence_number,
+        "last": messages[2].sequence_number,
     }
-    assert [(each.body, each.group, each.revision) for each in found] == [
+    assert [(message.body, message.group, message.revision) for message in messages] == [
         ({"n": 1}, "a", 1),
         ("text", "7", None),
         ("later", None, None),
     ]
-    assert found[0].attributes == {"k": [1]}
+    assert messages[0].attributes == {"k": [1]}
     Path("none.jsonl").touch()
     assert out("send", Q, "--from", "none.jsonl") == "0 sent."
 
@@ -247,9 +247,12 @@ def test_send_from_a_file_reads_lines_as_bodies_with_field_options(payments: Que
     fields = ["--group-field", "account.id", "--revision-field", "rev", "--dedup-field", "tx.id"]
     assert out("send", Q, "--from", "rows.jsonl", *fields).startswith("2 sent as ")
     assert out("send", Q, "--from", "rows.jsonl", *fields) == "0 sent, 2 duplicates."
-    found = payments.peek()
-    assert [(each.group, each.revision, each.dedup_id) for each in found] == [("1", 1, "10"), ("2", 2, "20")]
-    assert [each.body for each in found] == rows
+    messages = payments.peek()
+    assert [(message.group, message.revision, message.dedup_id) for message in messages] == [
+        ("1", 1, "10"),
+        ("2", 2, "20"),
+    ]
+    assert [message.body for message in messages] == rows
 
 
 @pytest.mark.parametrize(
@@ -271,16 +274,16 @@ def test_send_from_a_file_reads_lines_as_bodies_with_field_options(payments: Que
 def test_send_from_a_file_stops_at_a_bad_line_and_names_the_line_to_continue_with(
     payments: Queue, line: str, fields: list[str], words: str
 ) -> None:
-    good = {"body": 0, "group": "g"} if not fields else {"account": "g"}
-    Path("m.jsonl").write_text("\n".join([json.dumps(good)] * 3 + [line] + [json.dumps(good)] * 2))
-    said = told("send", Q, "--from", "m.jsonl", *fields)
-    assert "m.jsonl, line 4: " in said
-    assert words in said
-    assert "Lines 1 to 3 were sent (3 new); continue with --start-line 4." in said
+    valid = {"body": 0, "group": "g"} if not fields else {"account": "g"}
+    Path("m.jsonl").write_text("\n".join([json.dumps(valid)] * 3 + [line] + [json.dumps(valid)] * 2))
+    output = told("send", Q, "--from", "m.jsonl", *fields)
+    assert "m.jsonl, line 4: " in output
+    assert words in output
+    assert "Lines 1 to 3 were sent (3 new); continue with --start-line 4." in output
     assert payments.depth().messages == 3
-    said = told("send", Q, "--from", "m.jsonl", *fields, "--start-line", 4)
-    assert "line 4: " in said
-    assert "No message was sent." in said
+    output = told("send", Q, "--from", "m.jsonl", *fields, "--start-line", 4)
+    assert "line 4: " in output
+    assert "No message was sent." in output
     out("send", Q, "--from", "m.jsonl", *fields, "--start-line", 5)
     assert payments.depth().messages == 5
 
@@ -305,8 +308,8 @@ def test_send_from_a_file_reports_the_sent_lines_when_the_store_fails(
             return send
 
     monkeypatch.setattr(Queue, "send_many", Failing())
-    said = told("send", Q, "--from", "-", typed='{"body": 1}\n' * 7)
-    assert "StoreError: -, the disk is full. Lines 1 to 4 were sent (4 new); continue with --start-line 5" in said
+    output = told("send", Q, "--from", "-", typed='{"body": 1}\n' * 7)
+    assert "StoreError: -, the disk is full. Lines 1 to 4 were sent (4 new); continue with --start-line 5" in output
     assert payments.depth().messages == 4
 
 
@@ -317,14 +320,14 @@ def test_receive_command_gives_printed_messages_back(payments: Queue) -> None:
     payments.send({"n": 1}, group="a", revision=1)
     payments.send("b\x1b[31m\n", group="a")
     payments.send(b"\xff")
-    first, second, third = [each.sequence_number for each in payments.peek()]
+    first, second, third = [message.sequence_number for message in payments.peek()]
     expected = f'{first}, group a, revision 1: {{"n": 1}}\n{second}, group a: b\\x1b[31m\\n\n{third}: base64:/w=='
     assert out("receive", Q, "--max-messages", 5) == expected
     assert out("peek", Q) == expected
     received = lines(out("receive", Q, "--max-messages", 5, "--json"))
-    assert [each.get("body") for each in received] == [{"n": 1}, "b\x1b[31m\n", None]
+    assert [message.get("body") for message in received] == [{"n": 1}, "b\x1b[31m\n", None]
     assert received[2]["body_base64"] == "/w=="
-    assert [each["attempts"] for each in received] == [2, 1, 2]
+    assert [message["attempts"] for message in received] == [2, 1, 2]
     assert lines(out("receive", Q, "--group", "nobody", "--json")) == []
 
 
@@ -376,9 +379,9 @@ def test_peek_command_pages_with_after(payments: Queue) -> None:
     ran = run("peek", Q, "--limit", 3)
     last = payments.peek(3)[-1].sequence_number
     assert ran.stderr == f"There may be more; continue with --after {last}\n"
-    assert [each["body"] for each in lines(out("peek", Q, "--after", last, "--json"))] == ["3", "4"]
+    assert [message["body"] for message in lines(out("peek", Q, "--after", last, "--json"))] == ["3", "4"]
     assert "No messages in shop.db#payments after" in run("peek", Q, "--after", 2**63 - 1).stderr
-    assert all("leased_until" not in each for each in lines(out("peek", Q, "--json")))
+    assert all("leased_until" not in message for message in lines(out("peek", Q, "--json")))
 
 
 def test_queue_commands_create_configure_and_print_a_kept_log() -> None:
@@ -392,9 +395,9 @@ def test_queue_commands_create_configure_and_print_a_kept_log() -> None:
     for group in ("a", "b"):
         out("send", Q, f"of {group}", "--group", group)
     out("receive", Q, "--ack")
-    assert [each["body"] for each in lines(out("peek", Q, "--json"))] == ["of b"]
-    assert [each["body"] for each in lines(out("peek", Q, "--log", "--json"))] == ["of a", "of b"]
-    assert [each["body"] for each in lines(out("peek", Q, "--log", "--group", "a", "--json"))] == ["of a"]
+    assert [message["body"] for message in lines(out("peek", Q, "--json"))] == ["of b"]
+    assert [message["body"] for message in lines(out("peek", Q, "--log", "--json"))] == ["of a", "of b"]
+    assert [message["body"] for message in lines(out("peek", Q, "--log", "--group", "a", "--json"))] == ["of a"]
     assert json.loads(out("queue", "configure", Q, "keep_for=null", "--json"))["settings"]["keep_for"] is None
 
 
@@ -411,10 +414,10 @@ def test_queue_park_and_resume_commands_and_locked_groups(payments: Queue) -> No
     table = out("groups", Q)
     assert "locked until" in table
     assert "parked: no\\nsuch" in table
-    why = [(each["group"], each["why"], each["note"]) for each in json.loads(out("groups", Q, "--json"))]
-    assert why == [("a", "locked", None), ("b", "parked", "no\nsuch")]
+    reasons = [(group["group"], group["why"], group["note"]) for group in json.loads(out("groups", Q, "--json"))]
+    assert reasons == [("a", "locked", None), ("b", "parked", "no\nsuch")]
     assert "parked b since" in out("queue", "show", Q)
-    assert [each["note"] for each in json.loads(out("queue", "show", Q, "--json"))["parked"]] == ["no\nsuch"]
+    assert [group["note"] for group in json.loads(out("queue", "show", Q, "--json"))["parked"]] == ["no\nsuch"]
     assert out("queue", "resume", Q, "b") == "b was resumed."
     assert out("queue", "resume", Q, "b") == "b is not parked."
     assert [message.body for message in payments.receive(10)] == ["x"]
@@ -425,8 +428,8 @@ def test_queue_list_counts_parked_groups(payments: Queue) -> None:
         payments.park(f"g{number}", "why")
     payments.resume("g7")
     payments.park("g8", "another reason")
-    found = json.loads(out("queue", "list", "shop.db", "--json"))
-    assert {each["queue"]: each["parked_groups"] for each in found} == {"dead": 0, "payments": 100}
+    queues = json.loads(out("queue", "list", "shop.db", "--json"))
+    assert {entry["queue"]: entry["parked_groups"] for entry in queues} == {"dead": 0, "payments": 100}
     head, first, second = out("queue", "list", "shop.db").splitlines()
     assert "parked groups" in head
     assert (first.split(), second.split()[:3]) == (["dead", "0", "0"], ["payments", "0", "100"])
@@ -438,7 +441,7 @@ def test_queue_list_counts_parked_groups(payments: Queue) -> None:
 
 
 def parked(queue: Queue) -> list[str]:
-    return [each.group for each in queue.parked()]
+    return [group.group for group in queue.parked()]
 
 
 def test_queue_resume_resumes_groups_selected_by_name_and_error(payments: Queue) -> None:
@@ -524,13 +527,13 @@ def test_groups_command_lists_groups_with_their_state(payments: Queue) -> None:
         payments.send(body, group=group)
     payments.send("5", group="late", delay_s=60)
     token = payments.receive(2)[0].fencing_token
-    found = json.loads(out("groups", Q, "--json"))
-    assert [each["group"] for each in found] == ["b", "a", None, "late"]
-    assert [each["why"] for each in found] == ["in_flight", "ready", "ready", "delayed"]
-    assert [each["messages"] for each in found] == [2, 1, 1, 1]
-    assert (found[0]["fencing_token"], found[0]["attempts"]) == (token, 1)
-    assert found[0]["until"] > found[0]["head_sent_at"]
-    assert 0 <= found[0]["age_s"] < 60
+    groups = json.loads(out("groups", Q, "--json"))
+    assert [group["group"] for group in groups] == ["b", "a", None, "late"]
+    assert [group["why"] for group in groups] == ["in_flight", "ready", "ready", "delayed"]
+    assert [group["messages"] for group in groups] == [2, 1, 1, 1]
+    assert (groups[0]["fencing_token"], groups[0]["attempts"]) == (token, 1)
+    assert groups[0]["until"] > groups[0]["head_sent_at"]
+    assert 0 <= groups[0]["age_s"] < 60
     table = out("groups", Q).splitlines()
     assert [line.split()[0] for line in table[1:]] == ["b", "a", "none", "late"]
     assert "in flight until" in table[1]
@@ -553,7 +556,7 @@ def test_redrive_command_returns_messages_to_their_old_positions(payments: Queue
     assert "from payments: received 2 times and never acknowledged: a" in out("peek", "shop.db#dead")
     assert json.loads(out("redrive", "shop.db#dead", "--limit", 1, "--json")) == {"moved": 1, "left": 1}
     assert out("redrive", "shop.db#dead") == "1 message moved back; 0 left in shop.db#dead."
-    assert [each.body for each in payments.peek()] == ["a", "b", "c"]
+    assert [message.body for message in payments.peek()] == ["a", "b", "c"]
     assert out("redrive", Q, "--to", "dead") == "3 messages moved to dead; 0 left in shop.db#payments."
     assert "no queue 'x'; existing queues: " in told("redrive", "shop.db#dead", "--to", "x")
 
@@ -581,16 +584,16 @@ def test_a_receive_command_waits_for_a_send_command_of_another_process() -> None
 
 def test_queue_create_sets_the_retry_delay() -> None:
     options = ("--retry-delay-s", 60, "--retry-growth", 3, "--retry-max-s", 600, "--retry-jitter", 0)
-    made = json.loads(out("queue", "create", Q, *options, "--json"))
-    assert made["created"]
+    created = json.loads(out("queue", "create", Q, *options, "--json"))
+    assert created["created"]
     with inturn.open("shop.db") as db:
         settings = db.queue("payments", create=False).info().settings
         queue = db.queue("payments", create=False)
         queue.send("x")
         queue.receive()[0].nack()
         assert queue.receive() == []
-    kept = (settings.retry_delay_s, settings.retry_growth, settings.retry_max_s, settings.retry_jitter)
-    assert kept == (60, 3, 600, 0)
+    stored = (settings.retry_delay_s, settings.retry_growth, settings.retry_max_s, settings.retry_jitter)
+    assert stored == (60, 3, 600, 0)
     assert "--retry-jitter is 2" in told("queue", "create", "shop.db#other", "--retry-jitter", 2)
 
 
@@ -598,11 +601,11 @@ def test_max_depth_is_set_and_changed_by_commands_and_refuses_sends() -> None:
     out("queue", "create", "shop.db#small", "--max-depth", 3)
     with inturn.open("shop.db") as db:
         small = db.queue("small")
-        said = told("send", "shop.db#small", "--from", "-", typed='{"body": 1}\n' * 7, code=1)
-        assert "the queue 'small' has 3 messages with max_depth=3; there is no room for 3 more" in said
-        assert "Lines 1 to 3 were sent (3 new); continue with --start-line 4." in said
-        said = told("send", "shop.db#small", "x", "--wait-s", 0.01)
-        assert "QueueFull" in said
+        output = told("send", "shop.db#small", "--from", "-", typed='{"body": 1}\n' * 7, code=1)
+        assert "the queue 'small' has 3 messages with max_depth=3; there is no room for 3 more" in output
+        assert "Lines 1 to 3 were sent (3 new); continue with --start-line 4." in output
+        output = told("send", "shop.db#small", "x", "--wait-s", 0.01)
+        assert "QueueFull" in output
         assert "max_depth             4" in out("queue", "configure", "shop.db#small", "max_depth=4", "retention_s=9.5")
         out("send", "shop.db#small", "x", "--wait-s", 60)
         settings = small.info().settings
@@ -629,4 +632,8 @@ def test_send_command_with_revision_next_assigns_revisions(payments: Queue) -> N
     assert "--revision is 'nxt'; expected a whole number, or next" in told("send", Q, "x", "--revision", "nxt")
     line = '{"body": "four", "group": "a", "revision": "next"}\n'
     out("send", Q, "--from", "-", typed=line)
-    assert [(each.body, each.revision) for each in payments.peek(group="a")] == [("one", 1), ("two", 2), ("four", 3)]
+    assert [(message.body, message.revision) for message in payments.peek(group="a")] == [
+        ("one", 1),
+        ("two", 2),
+        ("four", 3),
+    ]

@@ -8,15 +8,15 @@ from inturn.store.sqlite import SqliteStore
 
 
 def test_a_send_with_the_same_dedup_id_returns_the_first_sequence_number(harness: StoreHarness) -> None:
-    first, again, other = (harness.send("a1", dedup_id=name)[0] for name in ("x", "x", "y"))
-    assert (first.duplicate, again.duplicate, other.duplicate) == (False, True, False)
-    assert again.sequence_number == first.sequence_number < other.sequence_number
+    first, repeated, other = (harness.send("a1", dedup_id=name)[0] for name in ("x", "x", "y"))
+    assert (first.duplicate, repeated.duplicate, other.duplicate) == (False, True, False)
+    assert repeated.sequence_number == first.sequence_number < other.sequence_number
     assert harness.info().depth == 2
 
 
 def test_send_many_detects_duplicates_within_the_batch(harness: StoreHarness) -> None:
     sent = harness.send("a1", "b1", "c1", dedup_id="x")
-    assert [each.duplicate for each in sent] == [False, True, True]
+    assert [receipt.duplicate for receipt in sent] == [False, True, True]
     assert harness.take(10) == ["a1"]
 
 
@@ -40,13 +40,13 @@ def test_dedup_window_none_never_ends(harness: StoreHarness) -> None:
 def test_dedup_scope_group_compares_ids_per_group(harness: StoreHarness) -> None:
     harness.make("q", dedup_scope="group")
     sent = harness.send("a1", "b1", "a2", dedup_id="x")
-    assert [each.duplicate for each in sent] == [False, False, True]
+    assert [receipt.duplicate for receipt in sent] == [False, False, True]
 
 
 def test_content_dedup_applies_unless_a_dedup_id_is_given(harness: StoreHarness) -> None:
     harness.make("q", content_dedup=True)
     sent = [*harness.send("a1"), *harness.send("a1", dedup_id="x"), *harness.send("a1"), *harness.send("a1", group="b")]
-    assert [each.duplicate for each in sent] == [False, False, True, True]
+    assert [receipt.duplicate for receipt in sent] == [False, False, True, True]
     assert harness.info().depth == 2
 
 
@@ -63,9 +63,9 @@ def test_expired_dedup_ids_are_deleted(harness: StoreHarness) -> None:
         harness.wait(200)
     connection = getattr(harness.store, "connection", None)
     if connection is not None:  # the oracle keeps everything
-        (kept,) = connection.execute("select count(*) from inturn_dedup").fetchone()
+        (row_count,) = connection.execute("select count(*) from inturn_dedup").fetchone()
         young = 1 + 3_900 // 200
         if isinstance(harness.store, SqliteStore):  # it sweeps; the other forgets with each send
-            assert young <= kept <= 2 * young + limits.SWEEP_ROWS
+            assert young <= row_count <= 2 * young + limits.SWEEP_ROWS
         else:
-            assert kept <= young
+            assert row_count <= young

@@ -37,9 +37,9 @@ def test_a_group_in_flight_is_blocked_until_all_its_messages_are_acknowledged(ha
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
 def test_nack_of_a_batch_in_any_order_keeps_message_order(harness: StoreHarness, order: tuple[int, ...]) -> None:
     harness.send("a1", "a2", "a3", "b1")
-    got = harness.receive(3)
-    for at in order:
-        assert harness.nack(got[at]) == [DONE]
+    deliveries = harness.receive(3)
+    for index in order:
+        assert harness.nack(deliveries[index]) == [DONE]
     assert harness.take(10) == ["b1", "a1", "a2", "a3"]
 
 
@@ -95,12 +95,12 @@ def test_a_group_is_ready_again_when_the_extended_lease_expires(harness: StoreHa
 
 def test_a_lease_can_be_extended_repeatedly(harness: StoreHarness) -> None:
     harness.send("a1")
-    (got,) = harness.receive(visibility_s=5)
+    (delivery,) = harness.receive(visibility_s=5)
     for _ in range(5):
         harness.wait(4)
-        assert harness.extend(got, s=5) == [DONE]
+        assert harness.extend(delivery, s=5) == [DONE]
     assert harness.take() == []
-    assert harness.ack(got) == [DONE]
+    assert harness.ack(delivery) == [DONE]
 
 
 def test_a_delayed_message_blocks_its_group_but_no_other_group(harness: StoreHarness) -> None:
@@ -153,13 +153,13 @@ def test_fencing_tokens_increase_and_a_batch_shares_one(harness: StoreHarness) -
 def test_attempts_are_counted_only_for_the_first_message_of_a_group(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "a3")
     for attempt in (1, 2, 3):
-        got = harness.receive(3)
-        assert [each.attempts for each in got] == [attempt, 1, 1]
-        harness.nack(*got) if attempt % 2 else harness.wait(30)
+        deliveries = harness.receive(3)
+        assert [delivery.attempts for delivery in deliveries] == [attempt, 1, 1]
+        harness.nack(*deliveries) if attempt % 2 else harness.wait(30)
     first, second, third = harness.receive(3)
     assert harness.ack(first) == [DONE]
     assert harness.nack(third, second) == [DONE, DONE]
-    assert [each.attempts for each in harness.receive(3)] == [2, 1]
+    assert [delivery.attempts for delivery in harness.receive(3)] == [2, 1]
 
 
 def test_a_message_received_max_receives_times_moves_to_the_dead_letter_queue(harness: StoreHarness) -> None:
@@ -168,7 +168,7 @@ def test_a_message_received_max_receives_times_moves_to_the_dead_letter_queue(ha
     sent = harness.send("a1", "a2", "b1")
     for _ in range(2):
         harness.nack(*harness.receive(2, group="a"))
-    assert [(str(each.entry.body), each.attempts) for each in harness.receive(2)] == [("b1", 1), ("a2", 1)]
+    assert [(str(delivery.entry.body), delivery.attempts) for delivery in harness.receive(2)] == [("b1", 1), ("a2", 1)]
     (dead,) = harness.read(queue="dead")
     assert (dead.body, dead.group, dead.came_from) == ("a1", "a", "q")
     assert dead.origin == sent[0].sequence_number
@@ -193,7 +193,7 @@ def test_a_message_moved_back_returns_to_its_old_position(harness: StoreHarness)
     assert harness.bodies(queue="dead") == ["a2", "a1"]
     assert harness.move("q", *harness.read(queue="dead"), queue="dead") == [DONE, DONE]
     assert harness.bodies() == ["a1", "a2", "b1", "a3"]
-    assert [(each.origin, each.came_from) for each in harness.read()[:2]] == [(None, "dead")] * 2
+    assert [(message.origin, message.came_from) for message in harness.read()[:2]] == [(None, "dead")] * 2
     assert harness.take(10) == ["a1", "a2", "a3", "b1"]
 
 
@@ -372,11 +372,11 @@ def test_a_message_keeps_the_time_of_its_first_receive(harness: StoreHarness) ->
     (first,) = harness.receive(visibility_s=5)
     assert first.first_ms == harness.now
     harness.wait(5)
-    (again,) = harness.receive()
-    harness.nack(again, s=3)
+    (redelivered,) = harness.receive()
+    harness.nack(redelivered, s=3)
     harness.wait(3)
     (third,) = harness.receive()
-    assert [each.first_ms for each in (again, third)] == [first.first_ms] * 2
+    assert [delivery.first_ms for delivery in (redelivered, third)] == [first.first_ms] * 2
 
 
 def test_a_failed_store_transaction_changes_nothing(harness: StoreHarness) -> None:
@@ -399,10 +399,10 @@ def test_retention_removes_messages_in_flight(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     harness.wait(30)
     harness.send("a3")
-    got = harness.receive(3, visibility_s=40)
+    deliveries = harness.receive(3, visibility_s=40)
     harness.wait(31)
     assert harness.take(10, group="b") == []
-    assert harness.ack(*got[:2]) == [GONE, GONE]
+    assert harness.ack(*deliveries[:2]) == [GONE, GONE]
     assert [(group.depth, group.availability) for group in harness.groups()] == [(1, GroupAvailability.IN_FLIGHT)]
     harness.wait(10)
     assert harness.take(10) == ["a3"]
@@ -411,7 +411,10 @@ def test_retention_removes_messages_in_flight(harness: StoreHarness) -> None:
 def test_concurrent_receive_requests_each_fill_up_from_one_group(harness: StoreHarness) -> None:
     harness.send(*"a" * 12, *"b" * 12)
     answers = harness.receive_each(ReceiveRequest(10), ReceiveRequest(10))
-    assert ["".join(str(each.entry.body) for each in given) for given in answers] == ["a" * 10, "b" * 10]
+    assert ["".join(str(delivery.entry.body) for delivery in deliveries) for deliveries in answers] == [
+        "a" * 10,
+        "b" * 10,
+    ]
 
 
 @pytest.mark.parametrize("settle", ["ack", "defer"])
@@ -425,9 +428,9 @@ def test_a_lease_valid_again_after_the_clock_was_set_back_is_settled_once(harnes
     assert harness.nack(other) == [DONE]
     harness.wait(-3)
     assert getattr(harness, settle)(first) == [DONE]
-    got = harness.receive(10, visibility_s=5)
-    assert sorted(str(each.entry.body) for each in got) == ["a2", "x"]
-    assert harness.nack(*got) == [DONE, DONE]
+    deliveries = harness.receive(10, visibility_s=5)
+    assert sorted(str(delivery.entry.body) for delivery in deliveries) == ["a2", "x"]
+    assert harness.nack(*deliveries) == [DONE, DONE]
     harness.wait(200)
     assert sorted(harness.take(10)) == ["a2", "x"]
 
@@ -438,15 +441,15 @@ def test_nack_can_set_the_number_of_used_attempts(harness: StoreHarness, attempt
     harness.send("a1", "a2", "b1")
     harness.send("x", group=None)
     for _ in range(2):
-        got = [each for each in harness.receive(10) if each.entry.body != "a2"]
+        deliveries = [delivery for delivery in harness.receive(10) if delivery.entry.body != "a2"]
         changes = [
-            Settlement(each.entry.sequence_number, each.token, SettleAction.NACK, delay_ms, attempts=attempts)
-            for each in got
+            Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.NACK, delay_ms, attempts=attempts)
+            for delivery in deliveries
         ]
         with harness.store.transaction():
             assert harness.store.settle(harness.store.queues["q"], changes, harness.now) == [DONE] * 3
         harness.wait(100)
-    again = {str(each.entry.body): each for each in harness.receive(10)}
-    assert {name: each.attempts for name, each in again.items()} == {
+    redelivered = {str(delivery.entry.body): delivery for delivery in harness.receive(10)}
+    assert {name: delivery.attempts for name, delivery in redelivered.items()} == {
         "a1": attempts + 1, "a2": 1, "b1": attempts + 1, "x": attempts + 1
     }  # fmt: skip

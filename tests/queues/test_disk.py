@@ -38,7 +38,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def modes(path: Path) -> dict[str, int]:
-    return {each.name: each.stat().st_mode & 0o777 for each in path.parent.iterdir() if each.name.startswith(path.name)}
+    return {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir() if file.name.startswith(path.name)}
 
 
 @pytest.mark.usefixtures("umask")
@@ -46,8 +46,8 @@ def modes(path: Path) -> dict[str, int]:
 def test_new_database_files_have_the_requested_mode(tmp_path: Path, asked: dict[str, Any], mode: int) -> None:
     with inturn.open(tmp_path / "shop.db", **asked) as db:
         db.queue("q").send("x")
-        found = modes(tmp_path / "shop.db")
-    assert found == {f"shop.db{suffix}": mode for suffix in ("", "-wal", "-shm", "-reserve")}
+        actual = modes(tmp_path / "shop.db")
+    assert actual == {f"shop.db{suffix}": mode for suffix in ("", "-wal", "-shm", "-reserve")}
 
 
 def test_an_existing_database_file_keeps_its_mode(tmp_path: Path) -> None:
@@ -72,16 +72,16 @@ def test_a_file_mode_is_refused_for_postgres() -> None:
 
 def test_threads_creating_one_database_file_share_it(tmp_path: Path) -> None:
     """Whoever makes it closes it once: that must not let go of the locks of another thread."""
-    for at in range(10):
-        gate = threading.Barrier(4, timeout=DEADLINE_S)
+    for number in range(10):
+        barrier = threading.Barrier(4, timeout=DEADLINE_S)
 
-        def use(at: int = at, gate: threading.Barrier = gate) -> None:
-            gate.wait()
-            with inturn.open(tmp_path / f"{at}.db", durable=False) as db:
+        def use(number: int = number, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            with inturn.open(tmp_path / f"{number}.db", durable=False) as db:
                 db.queue("q").send("x")
 
         together(*[use] * 4)
-        with inturn.open(tmp_path / f"{at}.db") as db:
+        with inturn.open(tmp_path / f"{number}.db") as db:
             assert db.queue("q").depth().messages == 4
 
 
@@ -102,8 +102,8 @@ def move(path: Path) -> None:
 
 
 def delete_all(path: Path) -> None:
-    for each in path.parent.glob("shop.db*"):
-        each.unlink()
+    for file in path.parent.glob("shop.db*"):
+        file.unlink()
 
 
 LOSSES = [
@@ -118,7 +118,7 @@ LOSSES = [
 ]
 
 
-@pytest.fixture(params=LOSSES, ids=lambda each: f"{each[0].__name__}{each[1]}")
+@pytest.fixture(params=LOSSES, ids=lambda loss: f"{loss[0].__name__}{loss[1]}")
 def lose(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], None]:
     """Lose one of the files, or all."""
     act, suffix = request.param
@@ -180,15 +180,15 @@ def test_a_renamed_database_directory_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_changed_symbolic_link_to_the_database_is_noticed(tmp_path: Path) -> None:
-    for each in ("a", "b"):
-        (tmp_path / each).mkdir()
-        inturn.open(tmp_path / each / "shop.db").close()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        inturn.open(tmp_path / name / "shop.db").close()
     link = tmp_path / "shop.db"
     link.symlink_to(tmp_path / "a" / "shop.db")
     with inturn.open(link) as db:
         queue = db.queue("q")
-        for each in (tmp_path / "a", tmp_path):
-            os.utime(each, (1, 1))
+        for directory in (tmp_path / "a", tmp_path):
+            os.utime(directory, (1, 1))
         queue.send("x")
         link.unlink()
         link.symlink_to(tmp_path / "b" / "shop.db")
@@ -199,10 +199,10 @@ def test_a_changed_symbolic_link_to_the_database_is_noticed(tmp_path: Path) -> N
 def test_other_files_in_the_database_directory_cause_no_error(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
-        for at in range(20):
-            (tmp_path / f"other{at}").touch()
+        for number in range(20):
+            (tmp_path / f"other{number}").touch()
             queue.send("x")
-            (tmp_path / f"other{at}").unlink()
+            (tmp_path / f"other{number}").unlink()
             inturn.open(tmp_path / "shop.db").close()  # of two who have it open one leaves
         assert queue.depth().messages == 20
 
@@ -237,10 +237,10 @@ def test_an_http_endpoint_reports_a_lost_database_file_and_logs_it_once(
             )
         with pytest.raises(urllib.error.HTTPError) as unwell:
             urllib.request.urlopen(f"{url}/ready", timeout=DEADLINE_S)  # noqa: S310
-        told = refused.value.read().decode(), unwell.value.code
+        answer = refused.value.read().decode(), unwell.value.code
         refused.value.close()
         unwell.value.close()
-        return told
+        return answer
 
     async def main() -> tuple[str, int]:
         with inturn.open(tmp_path / "shop.db") as db:
@@ -251,8 +251,8 @@ def test_an_http_endpoint_reports_a_lost_database_file_and_logs_it_once(
                 delete_all(tmp_path / "shop.db")
                 return await asyncio.to_thread(use, endpoint.url)
 
-    told, status = asyncio.run(main())
-    assert "ServiceUnavailable" in told
+    body, status = asyncio.run(main())
+    assert "ServiceUnavailable" in body
     assert status == 503
     failures = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert not any(record.exc_info for record in failures), "what is known needs no traceback"
@@ -307,8 +307,8 @@ def test_closing_the_old_database_leaves_a_new_file_of_the_same_name_intact(tmp_
             old.close()
             assert path.with_name("shop.db-wal").exists()
             new.queue("q").send("kept too")
-    with inturn.open(path) as again:
-        assert [each.body for each in again.queue("q").peek(10)] == ["kept", "kept too"]
+    with inturn.open(path) as reopened:
+        assert [message.body for message in reopened.queue("q").peek(10)] == ["kept", "kept too"]
 
 
 # --- how large they get ---
@@ -361,11 +361,11 @@ def fill(path: Path) -> None:
 
 
 def drained(queue: Any) -> list[Any]:
-    found = []
-    while taken := queue.receive(50):
-        found += [each.body[:8] for each in taken]
-        queue.ack(taken)
-    return found
+    bodies = []
+    while messages := queue.receive(50):
+        bodies += [message.body[:8] for message in messages]
+        queue.ack(messages)
+    return bodies
 
 
 @pytest.mark.parametrize("size", [300, 3_000, 200_000])
@@ -375,8 +375,8 @@ def test_a_disk_filled_by_sends_can_be_drained(small: Path, size: int) -> None:
         with pytest.raises(StoreError, match="the disk is full"):  # noqa: PT012 - one of them
             while True:
                 these = [f"{len(sent) + n:08}" + "x" * size for n in range(1 + 20_000 // size)]
-                queue.send_many([draft(each, group=each[7]) for each in these])
-                sent += [each[:8] for each in these]
+                queue.send_many([draft(body, group=body[7]) for body in these])
+                sent += [body[:8] for body in these]
         assert sorted(drained(queue)) == sent
         assert queue.depth().messages == 0
         queue.send("there is room again")
@@ -388,14 +388,14 @@ def test_a_disk_filled_by_other_files_can_be_drained(small: Path, size: int) -> 
     with inturn.open(small / "shop.db") as db:
         queue = db.queue("q")
         sent = [f"{n:08}" + "x" * size for n in range(1_500_000 // (size + 300))]
-        for at in range(0, len(sent), 100):
-            queue.send_many([draft(each, group=each[7]) for each in sent[at : at + 100]])
+        for start in range(0, len(sent), 100):
+            queue.send_many([draft(body, group=body[7]) for body in sent[start : start + 100]])
         fill(small / "other")
         with pytest.raises(StoreError, match="the disk is full"):  # noqa: PT012 - one of them
             for _ in range(1_000):
                 queue.send("x" * 10_000)
-        there = queue.depth().messages
-        assert len(drained(queue)) == there >= len(sent)
+        depth = queue.depth().messages
+        assert len(drained(queue)) == depth >= len(sent)
         (small / "other").unlink()
         queue.send("there is room again")
         assert drained(queue) == ["there is"]
@@ -413,7 +413,7 @@ def test_acknowledgements_succeed_on_a_full_disk_beside_failing_sends(small: Pat
     with inturn.open(small / "shop.db") as db:
         queue = db.queue("q")
         queue.send_many([draft(f"{n:08}" + "x" * 1_000) for n in range(100)])
-        taken = queue.receive(100)
+        messages = queue.receive(100)
         fill(small / "other")
         failed: list[Exception] = []
 
@@ -423,5 +423,5 @@ def test_acknowledgements_succeed_on_a_full_disk_beside_failing_sends(small: Pat
             except StoreError as error:
                 failed.append(error)
 
-        together(*[send] * 4, *(each.ack for each in taken))
+        together(*[send] * 4, *(message.ack for message in messages))
         assert queue.depth().messages == 4 - len(failed)

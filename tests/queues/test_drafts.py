@@ -34,12 +34,17 @@ from inturn.queue import draft
     ],
 )
 def test_draft_refuses_invalid_arguments(wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as raised:
         draft(**{"body": "x", **wrong})
-    assert words in str(told.value)
+    assert words in str(raised.value)
 
 
 def test_draft_keeps_valid_arguments() -> None:
-    made = draft({"n": 2**70}, group=7, revision=-(2**63) + 1, dedup_id="ü", delay_s=0.5, attributes={"a": [1]})
-    assert (json.loads(made.body), made.group, made.dedup_id, made.delay_ms) == ({"n": 2**70}, "7", "ü", 500)
-    assert (made.revision, made.attributes) == (-limits.REVISION, '{"a":[1]}')
+    message = draft({"n": 2**70}, group=7, revision=-(2**63) + 1, dedup_id="ü", delay_s=0.5, attributes={"a": [1]})
+    assert (json.loads(message.body), message.group, message.dedup_id, message.delay_ms) == (
+        {"n": 2**70},
+        "7",
+        "ü",
+        500,
+    )
+    assert (message.revision, message.attributes) == (-limits.REVISION, '{"a":[1]}')

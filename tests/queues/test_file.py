@@ -92,16 +92,16 @@ def test_extra_queue_settings_are_stored(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sends", [1, limits.UNCOUNTED_MESSAGES - 1, limits.UNCOUNTED_MESSAGES + 1])
 def test_depth_after_reopening_counts_messages_that_were_only_sent(tmp_path: Path, sends: int) -> None:
     with inturn.open(tmp_path / "shop.db") as db, inturn.open(tmp_path / "shop.db") as other:
-        queue, beside = db.queue("payments"), other.queue("payments")
-        for at in range(sends):
-            queue.send(at)
+        queue, other_queue = db.queue("payments"), other.queue("payments")
+        for number in range(sends):
+            queue.send(number)
         depth = queue.depth()
         assert depth.messages == sends
-        assert beside.depth() == depth
-        assert beside.send("one more").sequence_number == depth.last + 1
+        assert other_queue.depth() == depth
+        assert other_queue.send("one more").sequence_number == depth.last + 1
         assert queue.depth()[::3] == (sends + 1, depth.last + 1)
-        queue.ack(beside.receive(1))
-        assert beside.depth()[::3] == queue.depth()[::3] == (sends, depth.last + 1)
+        queue.ack(other_queue.receive(1))
+        assert other_queue.depth()[::3] == queue.depth()[::3] == (sends, depth.last + 1)
     with inturn.open(tmp_path / "shop.db") as db:
         assert db.queue("payments").depth()[::3] == (sends, depth.last + 1)
 
@@ -123,10 +123,10 @@ def test_a_batch_is_one_lease_row_until_one_message_is_settled_differently(tmp_p
         queue.send_many([draft(n, group="a") for n in range(10)])
 
         def rows() -> tuple[int, int]:
-            (found,) = db.store.connection.execute(
+            (result,) = db.store.connection.execute(
                 "select (select count(*) from inturn_lease), (select count(*) from inturn_hold)"
             )
-            return found
+            return result
 
         batch = queue.receive(10)
         assert rows() == (1, 0)

@@ -69,66 +69,66 @@ class Copied:
         self.names = []
         if kind == "postgres":
             self.names = [url(), url(), url()]
-            for each in self.names:
-                inturn.open(each).close()
-            first, _, copy = (each.rpartition("search_path%3D")[2] for each in self.names)
+            for name in self.names:
+                inturn.open(name).close()
+            first, _, copy = (location.rpartition("search_path%3D")[2] for location in self.names)
             table = sql.Identifier(copy, "inturn_meta")
             connection.execute(sql.SQL("delete from {}").format(table))
             source = sql.Identifier(first, "inturn_meta")
             connection.execute(sql.SQL("insert into {} select * from {}").format(table, source))
         else:
-            self.names = [str(path / each) for each in ("a.db", "b.db", "copy.db")]
+            self.names = [str(path / file) for file in ("a.db", "b.db", "copy.db")]
             inturn.open(self.names[0]).close()
             shutil.copy(self.names[0], self.names[2])
 
-    def open(self, at: int) -> Database:
-        return self.stack.enter_context(inturn.open(self.names[at]))
+    def open(self, index: int) -> Database:
+        return self.stack.enter_context(inturn.open(self.names[index]))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def copied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Copied]:
     schemas: Any = request.getfixturevalue("postgres_schemas") if request.param == "postgres" else None
-    found = Copied(request.param, tmp_path, schemas and schemas.new, schemas and schemas._connection)
-    with found.stack:
-        yield found
+    setup = Copied(request.param, tmp_path, schemas and schemas.new, schemas and schemas._connection)
+    with setup.stack:
+        yield setup
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
 def test_a_transaction_of_another_database_is_refused(verb: Verb, tmp_path: Path) -> None:
-    with inturn.open(tmp_path / "a.db") as ours, inturn.open(":memory:") as other:
-        for db in (ours, other):
+    with inturn.open(tmp_path / "a.db") as own, inturn.open(":memory:") as other:
+        for db in (own, other):
             db.queue("q")
         with other.transaction() as tx, pytest.raises(InputError, match="another database"):
-            verb(ours, tx)
-        with ours.transaction() as tx, pytest.raises(InputError, match="another database"):
+            verb(own, tx)
+        with own.transaction() as tx, pytest.raises(InputError, match="another database"):
             verb(other, tx)
-        assert (ours.queues(), other.queues()) == (["q"], ["q"])
+        assert (own.queues(), other.queues()) == (["q"], ["q"])
 
 
 def test_a_transaction_of_a_copied_database_is_refused(copied: Copied) -> None:
-    ours, same, other, copy = copied.open(0), copied.open(0), copied.open(1), copied.open(2)
-    queue = ours.queue("q")
+    own, same, other, copy = copied.open(0), copied.open(0), copied.open(1), copied.open(2)
+    queue = own.queue("q")
     for foreign in (other, copy):
         with foreign.transaction() as tx:
             with pytest.raises(InputError, match="another database"):
                 queue.send("x", tx=tx)
             with pytest.raises(InputError, match="another database"):
-                ours.idempotency_keys("k").try_lock("a", tx=tx)
+                own.idempotency_keys("k").try_lock("a", tx=tx)
     with same.transaction() as tx:
         queue.send("x", tx=tx)
     assert queue.depth().messages == 1
 
 
 def test_a_message_is_settled_only_by_its_own_database(copied: Copied) -> None:
-    ours, same, copy = copied.open(0), copied.open(0), copied.open(2)
+    own, same, copy = copied.open(0), copied.open(0), copied.open(2)
     message = received(copy)
-    mine = received(ours)
-    assert (mine.sequence_number, mine.fencing_token) == (message.sequence_number, message.fencing_token)
-    for act in (ours.queue("q").ack, ours.queue("q").nack, lambda each: ours.queue("q").extend(each, 5)):
+    own_message = received(own)
+    assert (own_message.sequence_number, own_message.fencing_token) == (message.sequence_number, message.fencing_token)
+    for act in (own.queue("q").ack, own.queue("q").nack, lambda lease: own.queue("q").extend(lease, 5)):
         with pytest.raises(InputError, match="another database"):
             act([message])
-    same.queue("q").ack([mine])
-    assert (ours.queue("q").depth().messages, copy.queue("q").depth().messages) == (0, 1)
+    same.queue("q").ack([own_message])
+    assert (own.queue("q").depth().messages, copy.queue("q").depth().messages) == (0, 1)
 
 
 def test_a_connection_to_a_copied_database_is_refused(postgres_server: str, postgres_schemas: Any) -> None:
@@ -137,7 +137,7 @@ def test_a_connection_to_a_copied_database_is_refused(postgres_server: str, post
     place = urlsplit(postgres_server)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        url, other = (urlunsplit(place._replace(path=f"/{each}")) for each in (name, copy))
+        url, other = (urlunsplit(place._replace(path=f"/{database}")) for database in (name, copy))
         inturn.open(url).close()
         template = sql.SQL("create database {} template {}")
         connection.execute(template.format(sql.Identifier(copy), sql.Identifier(name)))
@@ -150,5 +150,5 @@ def test_a_connection_to_a_copied_database_is_refused(postgres_server: str, post
             assert foreign.execute("select count(*) from inturn_message").fetchone() == (0,)
             same.commit()
             assert queue.depth().messages == 1
-        for each in (copy, name):
-            connection.execute(sql.SQL("drop database {}").format(sql.Identifier(each)))
+        for created in (copy, name):
+            connection.execute(sql.SQL("drop database {}").format(sql.Identifier(created)))

@@ -148,35 +148,35 @@ def test_session_verbs_with_tx_roll_back_with_the_transaction(db: Database, queu
         session.set_state(b"1", tx=tx)
         message.ack(tx=tx)
         session.close(tx=tx)
-        again = queue.session("a", tx=tx)
-        assert again is not None
-    assert again.state() == b"1"
-    assert texts(again.receive(10)) == ["a2", "a3"]
+        reopened = queue.session("a", tx=tx)
+        assert reopened is not None
+    assert reopened.state() == b"1"
+    assert texts(reopened.receive(10)) == ["a2", "a3"]
     with db.transaction() as tx:
         sent = queue.schedule("later", at=clock.time + dt.timedelta(hours=1), tx=tx)
         assert queue.cancel(sent.sequence_number, tx=tx) is True
-        again.park("x", tx=tx)
-        assert [each.group for each in queue.parked(tx=tx)] == ["a"]
+        reopened.park("x", tx=tx)
+        assert [group.group for group in queue.parked(tx=tx)] == ["a"]
         assert queue.resume("a", tx=tx) is True
         queue.park("a", "y", tx=tx)
-    assert [(each.group, each.note) for each in queue.parked()] == [("a", "y")]
+    assert [(group.group, group.note) for group in queue.parked()] == [("a", "y")]
 
 
 def test_a_group_without_state_or_parking_leaves_no_row(db: Database, queue: Queue) -> None:
     if isinstance(db.store, MemoryStore):
         return
-    for at in range(20):
-        with begun(queue, at) as session:
+    for number in range(20):
+        with begun(queue, number) as session:
             session.set_state(b"x")
             session.set_state(None)
-        queue.park(at, "x")
-        queue.resume(at)
+        queue.park(number, "x")
+        queue.resume(number)
     with begun(queue, "kept") as session:
         session.set_state(b"")
     with db.transaction() as tx:
         is_sqlite = isinstance(db.store, SqliteStore)
-        at = "session_state from inturn_group_lock" if is_sqlite else "state from inturn_session_state"
-        assert tx.execute(f"select grp, {at}").fetchall() == [("kept", b"")]
+        source = "session_state from inturn_group_lock" if is_sqlite else "state from inturn_session_state"
+        assert tx.execute(f"select grp, {source}").fetchall() == [("kept", b"")]
         assert tx.execute("select count(*) from inturn_group_lock").fetchall() == [(is_sqlite,)]
 
 
@@ -185,12 +185,12 @@ def test_parked_groups_are_listed_in_pages(queue: Queue, clock: Clock) -> None:
     for number, name in enumerate(names):
         clock.ms += number % 2  # two of them at a time
         queue.park(name, "x")
-    found, after = [], None
+    groups, after = [], None
     while page := queue.parked(2, after=after):
-        found += page
+        groups += page
         after = page[-1]
-    assert found == queue.parked()
-    assert sorted(each.group for each in found) == sorted(names)
+    assert groups == queue.parked()
+    assert sorted(group.group for group in groups) == sorted(names)
 
 
 def test_resume_many_resumes_only_groups_unchanged_since_listing(db: Database, queue: Queue, clock: Clock) -> None:
@@ -202,7 +202,7 @@ def test_resume_many_resumes_only_groups_unchanged_since_listing(db: Database, q
     queue.resume("c")
     queue.park("c", "another reason")
     assert queue.resume_many(listed) == ["a"]
-    assert [(each.group, each.note) for each in queue.parked()] == [("c", "another reason")]
+    assert [(group.group, group.note) for group in queue.parked()] == [("c", "another reason")]
     assert texts(queue.receive(10)) == ["a1", "a2", "a3", "b1"]
     with db.transaction() as tx:
         assert queue.resume_many(queue.parked(tx=tx), tx=tx) == ["c"]
@@ -225,16 +225,16 @@ def test_park_blocks_a_group_until_resume(queue: Queue, clock: Clock) -> None:
     with pytest.raises(QueueError, match="group 'b' was not parked: it is locked or"):
         queue.park("b", "x")
     queue.park("c", "x" * (limits.ERROR_LENGTH + 1))
-    assert [len(each.note) for each in queue.parked()] == [limits.ERROR_LENGTH]
+    assert [len(group.note) for group in queue.parked()] == [limits.ERROR_LENGTH]
 
 
 def test_a_fetched_ungrouped_message_is_not_listed_as_a_group(queue: Queue) -> None:
-    before = [each.group for each in queue.groups()]
+    before = [group.group for group in queue.groups()]
     sent = queue.send("alone")
-    (message,) = [each for each in queue.receive(10) if each.sequence_number == sent.sequence_number]
+    (message,) = [received for received in queue.receive(10) if received.sequence_number == sent.sequence_number]
     message.defer()
     assert queue.fetch(message.sequence_number) is not None
-    assert [each.group for each in queue.groups()] == before
+    assert [group.group for group in queue.groups()] == before
 
 
 def test_a_deferred_message_is_skipped_until_fetched(queue: Queue) -> None:
@@ -244,13 +244,13 @@ def test_a_deferred_message_is_skipped_until_fetched(queue: Queue) -> None:
         assert texts(session.deferred()) == ["a1"]
         assert texts(session.receive(10)) == ["a2", "a3"]
         assert queue.fetch(first.sequence_number) is None
-        again = session.fetch(first.sequence_number)
-        assert again is not None
+        redelivered = session.fetch(first.sequence_number)
+        assert redelivered is not None
         assert session.fetch(first.sequence_number) is None
-        again.nack()
-        again = session.fetch(first.sequence_number)
-        assert again is not None
-        again.defer()
+        redelivered.nack()
+        redelivered = session.fetch(first.sequence_number)
+        assert redelivered is not None
+        redelivered.defer()
     (b1,) = queue.receive(group="b")
     b1.defer()
     assert texts(queue.deferred()) == ["a1", "b1"]
@@ -268,16 +268,16 @@ def test_a_fetched_message_can_be_rejected(db: Database, queue: Queue) -> None:
     queue.configure(dead_letter="dead", max_receives=5)
     (first,) = queue.receive(group="a")
     first.defer()
-    again = queue.fetch(first.sequence_number)
-    assert again is not None
-    again.reject("late")
-    assert [(each.body, each.note) for each in db.queue("dead").peek()] == [("a1", "late")]
+    fetched = queue.fetch(first.sequence_number)
+    assert fetched is not None
+    fetched.reject("late")
+    assert [(message.body, message.note) for message in db.queue("dead").peek()] == [("a1", "late")]
 
 
 def test_a_scheduled_message_is_delivered_at_its_time_or_cancelled(db: Database, clock: Clock) -> None:
     queue = db.queue("mails")
-    at = clock.time + dt.timedelta(minutes=5)
-    early, late = queue.schedule("early", at=at), queue.schedule("late", at=at + dt.timedelta(minutes=5))
+    start = clock.time + dt.timedelta(minutes=5)
+    early, late = queue.schedule("early", at=start), queue.schedule("late", at=start + dt.timedelta(minutes=5))
     past = queue.schedule("past", at=clock.time - dt.timedelta(days=1))
     (message,) = queue.receive(10)
     assert queue.cancel(past.sequence_number) is False
@@ -291,9 +291,11 @@ def test_a_scheduled_message_is_delivered_at_its_time_or_cancelled(db: Database,
     assert queue.cancel(late.sequence_number) is False
     clock.forward(300)
     assert texts(queue.receive(10)) == ["early"], "whose lease is over"
-    there = queue.schedule("x", at=dt.datetime.fromtimestamp(clock.ms / 1000 + 60, dt.timezone(dt.timedelta(hours=5))))
+    scheduled = queue.schedule(
+        "x", at=dt.datetime.fromtimestamp(clock.ms / 1000 + 60, dt.timezone(dt.timedelta(hours=5)))
+    )
     clock.forward(59)
-    assert queue.cancel(there.sequence_number) is True
+    assert queue.cancel(scheduled.sequence_number) is True
 
 
 @pytest.mark.parametrize(
@@ -378,20 +380,20 @@ def test_a_waiting_session_receive_fails_when_the_lock_expires(real: Database) -
 
 def test_concurrent_session_calls_give_each_group_to_one_session(address: str) -> None:
     """Two connections to one database, as two processes have them, with two threads each."""
-    groups, each = 20, 5
+    groups, per_group = 20, 5
     with inturn.open(address, durable=False) as one, inturn.open(address, durable=False) as other:
         queue = one.queue("q")
-        for number in range(each):
+        for number in range(per_group):
             queue.send_many([inturn.queue.draft(number, group=str(group)) for group in range(groups)])
         inside: Counter[str] = Counter()
         done: dict[str, list[int]] = {str(group): [] for group in range(groups)}
         crowded: list[str] = []
-        gate = threading.Barrier(4, timeout=DEADLINE_S)
+        barrier = threading.Barrier(4, timeout=DEADLINE_S)
 
         def work(db: Database) -> None:
-            mine = db.queue("q")
-            gate.wait()
-            while (session := mine.session(wait_s=0.3)) is not None:
+            own_queue = db.queue("q")
+            barrier.wait()
+            while (session := own_queue.session(wait_s=0.3)) is not None:
                 with session:
                     inside[session.group] += 1
                     if inside[session.group] > 1:
@@ -406,21 +408,21 @@ def test_concurrent_session_calls_give_each_group_to_one_session(address: str) -
 
         together(*(partial(work, db) for db in (one, one, other, other)))
         assert crowded == []
-        assert done == {str(group): list(range(each)) for group in range(groups)}
+        assert done == {str(group): list(range(per_group)) for group in range(groups)}
         assert queue.depth().messages == 0
         for group in done:
-            assert begun(queue, group).state() == str(each).encode()
+            assert begun(queue, group).state() == str(per_group).encode()
 
 
 def test_concurrent_cancel_and_receive_give_each_message_to_one(real: Database) -> None:
     queue = real.queue("q", QueueSettings(visibility_timeout_s=60))
     soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.1)
-    numbers = [queue.schedule(at, at=soon).sequence_number for at in range(100)]
+    numbers = [queue.schedule(number, at=soon).sequence_number for number in range(100)]
     received: list[int] = []
 
     def receive() -> None:
-        while got := queue.receive(7, wait_s=0.5):
-            received.extend(message.sequence_number for message in got)
+        while messages := queue.receive(7, wait_s=0.5):
+            received.extend(message.sequence_number for message in messages)
 
     receiving = Running(receive)
     cancelled = [number for number in numbers if queue.cancel(number)]
@@ -440,7 +442,7 @@ def test_async_session_verbs(real: Database) -> None:
             async with real.transaction() as tx:
                 await session.set_state.aio(b"x", tx=tx)
                 message.ack(tx)
-        return [each.body for each in await queue.peek.aio()]
+        return [message.body for message in await queue.peek.aio()]
 
     assert asyncio.run(work()) == []
     assert begun(queue, "a").state() == b"x"

@@ -32,7 +32,7 @@ KINDS = ["memory", "sqlite", "postgres"]
 def queues(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, Queue]]:
     """The queue named q, over every kind of store, and one named dead beside it."""
     with ExitStack() as stack:
-        made = {}
+        by_kind = {}
         for kind in KINDS:
             store = STORES[kind](tmp_path, lambda: request.getfixturevalue("postgres_url"))
             clock = count(1_000_000).__next__
@@ -45,8 +45,8 @@ def queues(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str,
                         "", lambda store, now, name=name: store.save(name, QueueInfo(0, name, QueueSettings(), now))
                     )
                 )
-            made[kind] = Queue(writer, "q")
-        yield made
+            by_kind[kind] = Queue(writer, "q")
+        yield by_kind
 
 
 def outcome(function: Callable[[], Any]) -> Any:
@@ -59,9 +59,9 @@ def outcome(function: Callable[[], Any]) -> Any:
 
 def alike(queues: dict[str, Queue], function: Callable[[Queue], Any]) -> Any:
     """What comes of it, which must be the same over every store."""
-    found = {kind: outcome(lambda queue=queue: function(queue)) for kind, queue in queues.items()}
-    assert found["memory"] == found["sqlite"] == found["postgres"]
-    return found["memory"]
+    outcomes = {kind: outcome(lambda queue=queue: function(queue)) for kind, queue in queues.items()}
+    assert outcomes["memory"] == outcomes["sqlite"] == outcomes["postgres"]
+    return outcomes["memory"]
 
 
 def through(queue: Queue, body: Any = "x", **more: Any) -> tuple[Any, ...]:
@@ -79,11 +79,11 @@ def _messages(queues: dict[str, Queue], unique: Iterator[int], text: str) -> Non
     assert (alike(queues, lambda queue: through(queue, text)) == expected) is is_utf8(text)
     assert (alike(queues, lambda queue: through(queue, {"a": [text]}))[0] == "returned") is is_utf8(text)
     assert (alike(queues, lambda queue: through(queue, attributes={text: text}))[0] == "returned") is is_utf8(text)
-    found = alike(queues, lambda queue: through(queue, group=text))
-    assert found == ("returned", ("x", text, None, {})) if is_name(text) else found[0] == "refused"
+    result = alike(queues, lambda queue: through(queue, group=text))
+    assert result == ("returned", ("x", text, None, {})) if is_name(text) else result[0] == "refused"
     known = f"{text}{next(unique)}"
-    found = alike(queues, lambda queue: through(queue, dedup_id=known))
-    assert found == ("returned", ("x", None, known, {})) if is_name(known) else found[0] == "refused"
+    result = alike(queues, lambda queue: through(queue, dedup_id=known))
+    assert result == ("returned", ("x", None, known, {})) if is_name(known) else result[0] == "refused"
 
 
 def test_a_hostile_message_is_stored_unchanged_or_refused_alike_in_all_stores(queues: dict[str, Queue]) -> None:
@@ -91,8 +91,8 @@ def test_a_hostile_message_is_stored_unchanged_or_refused_alike_in_all_stores(qu
     long = HOSTILE["a megabyte"]
     assert alike(queues, lambda queue: through(queue, long))[1][0] == long
     for more in ({"group": long}, {"dedup_id": long}):
-        verdict, why = alike(queues, lambda queue, more=more: through(queue, **more))
-        assert (verdict, len(why) < 1_000) == ("refused", True)
+        verdict, reason = alike(queues, lambda queue, more=more: through(queue, **more))
+        assert (verdict, len(reason) < 1_000) == ("refused", True)
 
 
 def about_a_group(queue: Queue, group: str, reason: str) -> tuple[Any, ...]:
@@ -109,23 +109,33 @@ def about_a_group(queue: Queue, group: str, reason: str) -> tuple[Any, ...]:
     with session:
         (message,) = session.receive()
         session.park(reason)
-    again = queue.parked()[0].note
+    parked_note = queue.parked()[0].note
     queue.resume(group)
     (message,) = queue.receive(group=group)
     message.reject(reason, to="dead")
     dead = Queue(queue.writer, "dead")
     (moved,) = dead.receive()
     moved.ack()
-    return len(peeked), len(deferred), parked[:2], seen[:2], seen.note, every.group, again, moved.group, moved.note
+    return (
+        len(peeked),
+        len(deferred),
+        parked[:2],
+        seen[:2],
+        seen.note,
+        every.group,
+        parked_note,
+        moved.group,
+        moved.note,
+    )
 
 
 @given(group=TEXTS, reason=TEXTS)
 @settings(max_examples=40)
 def _groups(queues: dict[str, Queue], group: str, reason: str) -> None:
-    found = alike(queues, lambda queue: about_a_group(queue, group, reason))
+    result = alike(queues, lambda queue: about_a_group(queue, group, reason))
     note = storable(reason[:20_000])[:20_000]
     if is_name(group):
-        assert found == ("returned", (1, 0, (group, note), (group, 1), note, group, note, group, note))
+        assert result == ("returned", (1, 0, (group, note), (group, 1), note, group, note, group, note))
         return
     verbs: list[Callable[[Queue], Any]] = [
         lambda queue: queue.receive(group=group),
@@ -177,8 +187,8 @@ def _keys(dbs: list[Database], unique: Iterator[int], key: str, payload: str) ->
         keys.accept(lock, payload)
         return keys.try_lock(key, payload=payload).result
 
-    first, *others = [outcome(lambda keys=keys: told(keys)) for keys in stores]
-    assert all(each == first for each in others)
+    first, *rest = [outcome(lambda keys=keys: told(keys)) for keys in stores]
+    assert all(result == first for result in rest)
     assert (first == ("returned", payload)) is (is_name(key) and is_utf8(payload))
 
 
@@ -194,8 +204,10 @@ def _in_transactions(queue: Queue, db: Database, texts: list[str]) -> None:
     with db.transaction() as tx:
         for text in texts:
             assert (outcome(lambda text=text: queue.send("x", group=text, tx=tx))[0] == "returned") is is_name(text)
-    got = queue.receive(100)
-    assert [each.group for each in got] == [text for text in texts if is_name(text)] or len(set(texts)) < len(texts)
+    messages = queue.receive(100)
+    assert [message.group for message in messages] == [text for text in texts if is_name(text)] or len(
+        set(texts)
+    ) < len(texts)
     queue.purge()
 
 

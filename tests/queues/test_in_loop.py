@@ -103,14 +103,14 @@ def test_the_writer_serves_posts_tasks_and_threads_together(db: Any) -> None:
 
 def test_post_supports_send_receive_settle_and_a_long_poll(db: Any) -> None:
     async def act() -> Any:
-        receive: Receive[Any] = Receive("q", lambda found: found, ReceiveRequest(10), wait_s=20)
+        receive: Receive[Any] = Receive("q", lambda deliveries: deliveries, ReceiveRequest(10), wait_s=20)
         waiting = asyncio.ensure_future(posted(db, receive))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await posted(db, sending("hello"))
-        (found,) = await waiting
-        assert found.entry.body == "hello"
-        change = Settlement(found.entry.sequence_number, found.token, SettleAction.ACK)
+        (delivery,) = await waiting
+        assert delivery.entry.body == "hello"
+        change = Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.ACK)
         await posted(db, Settle("q", list, (change,)))
         return await posted(db, StoreCall("q", lambda store, now_ms: store.depth(store.queues["q"], now_ms).messages))
 
@@ -121,7 +121,7 @@ def test_a_failing_posted_command_does_not_affect_others(db: Any) -> None:
     commands = [sending("one"), Broken("q", list, ()), sending("two")]
 
     async def act() -> Any:
-        return await asyncio.gather(*(posted(db, each) for each in commands), return_exceptions=True)
+        return await asyncio.gather(*(posted(db, command) for command in commands), return_exceptions=True)
 
     one, broken, two = in_loop(db, act)
     assert isinstance(broken, InputError)
@@ -142,8 +142,8 @@ def test_the_event_loop_is_not_blocked_by_the_write_lock_of_another_process(db: 
             first = await sent
             return first, await posted(db, sending("again"))
 
-        first, again = in_loop(db, act)
-    assert again == first + 1
+        first, second = in_loop(db, act)
+    assert second == first + 1
     assert db.store.sent_in[-1] == threading.get_ident(), "what comes after is done in the loop again"
 
 
@@ -155,7 +155,7 @@ def test_a_failed_commit_fails_all_its_posted_commands_and_no_later_one(db: Any)
         pages = connection.execute("pragma page_count").fetchone()[0]
         connection.execute(f"pragma max_page_count = {pages}")  # what SQLite makes of a full disk
         big = [posted(db, sending("x" * 200_000)) for _ in range(3)]
-        assert all(isinstance(each, StoreError) for each in await asyncio.gather(*big, return_exceptions=True))
+        assert all(isinstance(result, StoreError) for result in await asyncio.gather(*big, return_exceptions=True))
         connection.execute("pragma max_page_count = 1000000")
         return await posted(db, sending("last")) - first
 

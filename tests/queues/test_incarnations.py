@@ -35,7 +35,7 @@ def opened(copies: Files | Tables) -> Iterator[Callable[[], Database]]:
 
 
 def send(db: Database, count: int, queue: str = "q") -> int:
-    return [db.queue(queue).send(f"m{at}") for at in range(count)][-1].sequence_number
+    return [db.queue(queue).send(f"m{number}") for number in range(count)][-1].sequence_number
 
 
 def test_a_position_newer_than_the_restored_copy_is_refused(
@@ -55,7 +55,7 @@ def test_a_position_newer_than_the_restored_copy_is_refused(
             for act in (reader.commit, reader.seek, lambda place: reader.read(after=place)):
                 with pytest.raises(StoreMismatch, match="restored from an older copy"):
                     act(late)
-            assert [each.body for each in reader.read(1, after=early)] == ["m2"]
+            assert [message.body for message in reader.read(1, after=early)] == ["m2"]
             reader.commit(early)
             send(db, 4)
         last = reader.place(send(db, 1))
@@ -67,7 +67,7 @@ def test_reopening_keeps_positions_valid(copies: Files | Tables, opened: Callabl
     places = []
     for count in (1, 2, 1):
         with opened() as db, opened() as another:
-            places += [each.queue("q").reader("r").place(send(each, count)) for each in (db, another, db)]
+            places += [database.queue("q").reader("r").place(send(database, count)) for database in (db, another, db)]
         with opened() as db:
             db.queue("q").receive()  # who sends nothing is none
     with opened() as db:
@@ -75,7 +75,7 @@ def test_reopening_keeps_positions_valid(copies: Files | Tables, opened: Callabl
         for place in places:
             reader.seek(place)
             assert reader.place() == place
-        assert len({each.incarnation for each in places}) == 6
+        assert len({place.incarnation for place in places}) == 6
 
 
 def test_a_rolled_back_transaction_starts_no_incarnation(
@@ -124,17 +124,17 @@ def test_old_incarnations_are_deleted_unless_a_reader_needs_them(
     monkeypatch.setattr(limits, "INCARNATIONS", 3)
     numbers = []
     history: list[IncarnationStart] = []
-    for at in range(8):
+    for index in range(8):
         with opened() as db:
             numbers.append(send(db, 2))
-            if at == 2:
+            if index == 2:
                 db.queue("q").reader("r").commit(numbers[1])
             with db.transaction() as tx:
                 rows = tx.execute("select after, id from inturn_incarnation order by 1").fetchall()
-            found = [IncarnationStart(*row) for row in rows]
-            history = [*history, found[-1]]
-            assert found == trim(history, numbers[1] if at > 2 else 2**62, 3)
-    assert len(found) == 7
+            starts = [IncarnationStart(*row) for row in rows]
+            history = [*history, starts[-1]]
+            assert starts == trim(history, numbers[1] if index > 2 else 2**62, 3)
+    assert len(starts) == 7
     with opened() as db:
         reader = db.queue("q").reader("r")
         reader.seek(reader.place(numbers[1]))
@@ -201,7 +201,7 @@ class Model:
         act(name)
         self.db = inturn.open(self.files.place, durable=False)
 
-    def take(self, act: str, which: int, new: list[str]) -> None:
+    def take(self, act: str, number: int, new: list[str]) -> None:
         match act:
             case "open":
                 self.again()
@@ -211,12 +211,14 @@ class Model:
             case "copy":
                 self.again(self.files.copy, str(len(self.saved)))
                 self.saved.append([*self.bodies])
-            case "put back" if which < len(self.saved):
-                self.again(self.files.put_back, str(which))
-                self.bodies = [*self.saved[which]]
+            case "put back" if number < len(self.saved):
+                self.again(self.files.put_back, str(number))
+                self.bodies = [*self.saved[number]]
             case "remember":
-                at = max(1, len(self.bodies) - which)
-                self.places.append((self.db.queue("q").reader("r").place(self.first + at - 1), self.bodies[:at]))
+                length = max(1, len(self.bodies) - number)
+                self.places.append(
+                    (self.db.queue("q").reader("r").place(self.first + length - 1), self.bodies[:length])
+                )
 
     def takes(self, place: QueuePosition) -> bool:
         try:
@@ -236,8 +238,8 @@ def test_positions_stay_valid_only_for_the_same_history_across_random_restores(
         model = Model(folder)
         with ExitStack() as stack:
             stack.callback(lambda: model.db.close())  # noqa: PLW0108 - that which is open then
-            for made, (act, which, count) in enumerate(steps):
-                model.take(act, which, [f"{made}.{at}" for at in range(count)])
+            for step, (act, number, count) in enumerate(steps):
+                model.take(act, number, [f"{step}.{index}" for index in range(count)])
             for place, before in model.places:
                 assert model.takes(place) == (model.bodies[: place.sequence_number - model.first + 1] == before)
 

@@ -91,8 +91,8 @@ def test_a_receive_removes_a_bounded_number_of_log_entries(
     harness.send(*[f"a{number}" for number in range(8)])
     harness.drain()
     harness.wait(60)
-    left = [len(harness.log()) for _ in range(4) if harness.take() == []]
-    assert left == [5, 2, 0, 0]
+    lengths = [len(harness.log()) for _ in range(4) if harness.take() == []]
+    assert lengths == [5, 2, 0, 0]
 
 
 def test_turning_keep_for_off_removes_the_log_in_bounded_steps(
@@ -162,11 +162,11 @@ def test_log_time_returns_the_last_position_before_a_time(harness: StoreHarness)
         sent += harness.send(f"a{number}")
         harness.wait(10)
     harness.drain()
-    numbers = [each.sequence_number for each in sent]
+    numbers = [receipt.sequence_number for receipt in sent]
     times = range(1_000_000, harness.now, 10_000)
-    for at in range(1_000_000 - 1, harness.now + 1, 2_500):
-        later = [number for number, sent_ms in zip(numbers, times, strict=True) if sent_ms >= at]
-        assert harness.log_time(at) == (later[0] - 1 if later else numbers[-1])
+    for time_ms in range(1_000_000 - 1, harness.now + 1, 2_500):
+        later = [number for number, sent_ms in zip(numbers, times, strict=True) if sent_ms >= time_ms]
+        assert harness.log_time(time_ms) == (later[0] - 1 if later else numbers[-1])
 
 
 def test_a_moved_message_appears_once_in_each_log(harness: StoreHarness) -> None:
@@ -234,16 +234,16 @@ def test_the_log_is_read_by_number_group_revision_and_time(address: str) -> None
     for message in queue.receive(10):
         message.ack()
     queue.send({"n": 9}, group="h")
-    found = queue.log()
-    assert [(each.body["n"], each.group, each.revision, each.dedup_id, each.is_done) for each in found] == [
+    entries = queue.log()
+    assert [(entry.body["n"], entry.group, entry.revision, entry.dedup_id, entry.is_done) for entry in entries] == [
         (1, "g", 1, "d1", True),
         (2, "g", 2, "d2", True),
         (3, "g", 3, "d3", True),
         (9, "h", None, None, False),
     ]
-    assert found[0].attributes == {"k": 1}
-    assert [each.body["n"] for each in queue.log(2, after=found[0].sequence_number)] == [2, 3]
-    assert [each.body["n"] for each in queue.log(group="g", last_revision=2)] == [1, 2]
+    assert entries[0].attributes == {"k": 1}
+    assert [entry.body["n"] for entry in queue.log(2, after=entries[0].sequence_number)] == [2, 3]
+    assert [entry.body["n"] for entry in queue.log(group="g", last_revision=2)] == [1, 2]
     assert len(queue.log(since=begin)) == 4
     assert queue.log(until=begin) == []
     with pytest.raises(InputError, match="first_revision and last_revision need a group"):
@@ -262,11 +262,11 @@ def test_a_reader_seeks_by_number_time_and_revision(address: str) -> None:
         message.ack()
     reader = queue.reader("late")
     reader.seek(sent[2].sequence_number)
-    assert [each.body for each in reader.read()] == [4, 5]
+    assert [entry.body for entry in reader.read()] == [4, 5]
     reader.seek(group="g", revision=2)
-    assert [each.body for each in reader.read()] == [2, 3, 4, 5]
+    assert [entry.body for entry in reader.read()] == [2, 3, 4, 5]
     reader.seek(time=begin)
-    assert [each.body for each in reader.read()] == [1, 2, 3, 4, 5]
+    assert [entry.body for entry in reader.read()] == [1, 2, 3, 4, 5]
     reader.seek(time=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
     assert reader.read() == []
     with pytest.raises(InputError, match="no message of group 'g' with revision 77"):

@@ -10,8 +10,8 @@ from inturn.core.queue.messages import Delivery, ReceiveRequest
 ALONE, NONE = LapsedRule.ALONE, LapsedRule.NONE
 
 
-def bodies(got: list[Delivery]) -> list[str]:
-    return [str(each.entry.body) for each in got]
+def bodies(deliveries: list[Delivery]) -> list[str]:
+    return [str(delivery.entry.body) for delivery in deliveries]
 
 
 def lapse(harness: StoreHarness, *texts: str, limit: int = 10) -> None:
@@ -30,12 +30,12 @@ def test_of_a_crashed_receivers_batch_only_the_poison_message_becomes_a_dead_let
     harness.send("a1", "b1", "c1", "d1", "e1")
     done: list[str] = []
     for _ in range(20):
-        got = harness.receive(5)
-        if poison in bodies(got):
+        deliveries = harness.receive(5)
+        if poison in bodies(deliveries):
             harness.wait(31)
             continue
-        done += bodies(got)
-        harness.ack(*got)
+        done += bodies(deliveries)
+        harness.ack(*deliveries)
     assert sorted([*done, poison]) == ["a1", "b1", "c1", "d1", "e1"]
     assert harness.take(queue="dead") == [poison]
 
@@ -46,12 +46,12 @@ def test_within_a_group_only_the_poison_message_becomes_a_dead_letter(harness: S
     harness.send(*(f"a{n}" for n in range(6)))
     done: list[str] = []
     for _ in range(40):
-        got = harness.receive(5)
-        if "a3" in bodies(got):
+        deliveries = harness.receive(5)
+        if "a3" in bodies(deliveries):
             harness.wait(31)
             continue
-        done += bodies(got)
-        harness.ack(*got)
+        done += bodies(deliveries)
+        harness.ack(*deliveries)
     assert done == ["a0", "a1", "a2", "a4", "a5"]
     assert harness.take(queue="dead") == ["a3"]
 
@@ -59,20 +59,20 @@ def test_within_a_group_only_the_poison_message_becomes_a_dead_letter(harness: S
 def test_a_message_with_an_expired_lease_is_received_alone(harness: StoreHarness) -> None:
     lapse(harness, "a1", "b1", "b2")
     harness.send("c1")
-    got = [harness.receive(10, lapsed=ALONE) for _ in range(5)]
-    assert [bodies(each) for each in got] == [["c1"], ["a1"], ["b1"], [], []]
-    assert [(each[0].lapsed, each[0].attempts) for each in got[:3]] == [(False, 1), (True, 2), (True, 2)]
-    harness.ack(*got[2])
+    parts = [harness.receive(10, lapsed=ALONE) for _ in range(5)]
+    assert [bodies(part) for part in parts] == [["c1"], ["a1"], ["b1"], [], []]
+    assert [(part[0].lapsed, part[0].attempts) for part in parts[:3]] == [(False, 1), (True, 2), (True, 2)]
+    harness.ack(*parts[2])
     assert bodies(harness.receive(10, lapsed=ALONE)) == ["b2"]
 
 
 def test_concurrent_requests_of_one_receiver_get_a_lapsed_message_alone(harness: StoreHarness) -> None:
     lapse(harness, "a1", "b1")
     harness.send("c1")
-    wants = [ReceiveRequest(1, lapsed=ALONE)] * 3
-    assert [bodies(each) for each in harness.receive_each(*wants)] == [["c1"], [], []]
-    assert [bodies(each) for each in harness.receive_each(*wants)] == [["a1"], [], []]
-    assert [bodies(each) for each in harness.receive_each(*wants)] == [["b1"], [], []]
+    requests = [ReceiveRequest(1, lapsed=ALONE)] * 3
+    assert [bodies(deliveries) for deliveries in harness.receive_each(*requests)] == [["c1"], [], []]
+    assert [bodies(deliveries) for deliveries in harness.receive_each(*requests)] == [["a1"], [], []]
+    assert [bodies(deliveries) for deliveries in harness.receive_each(*requests)] == [["b1"], [], []]
 
 
 def test_a_busy_receiver_gets_messages_before_a_lapsed_message_but_none_after_it(
@@ -81,7 +81,7 @@ def test_a_busy_receiver_gets_messages_before_a_lapsed_message_but_none_after_it
     lapse(harness, "b1")
     harness.send("c1")
     busy = ReceiveRequest(1, lapsed=NONE)
-    assert [bodies(each) for each in harness.receive_each(busy, busy)] == [["c1"], []]
+    assert [bodies(deliveries) for deliveries in harness.receive_each(busy, busy)] == [["c1"], []]
     harness.send("d1")
     assert harness.receive(10, lapsed=NONE) == []
     assert bodies(harness.receive(10, lapsed=ALONE)) == ["b1"]
@@ -102,14 +102,14 @@ def test_without_a_dead_letter_queue_lapsed_messages_are_received_in_a_batch(har
 def test_a_message_stays_lapsed_until_an_attempt_ends_with_nack(harness: StoreHarness) -> None:
     lapse(harness, "a1")
     for attempts in (1, 1):
-        (got,) = harness.receive(lapsed=ALONE)
-        assert (got.lapsed, got.attempts) == (True, 2)
-        back = Settlement(got.entry.sequence_number, got.token, SettleAction.NACK, attempts=attempts)
+        (delivery,) = harness.receive(lapsed=ALONE)
+        assert (delivery.lapsed, delivery.attempts) == (True, 2)
+        back = Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.NACK, attempts=attempts)
         harness.settle(back)
-    (got,) = harness.receive(lapsed=ALONE)
-    harness.nack(got)
-    (got,) = harness.receive(lapsed=NONE)
-    assert (got.lapsed, got.attempts) == (False, 3)
+    (delivery,) = harness.receive(lapsed=ALONE)
+    harness.nack(delivery)
+    (delivery,) = harness.receive(lapsed=NONE)
+    assert (delivery.lapsed, delivery.attempts) == (False, 3)
 
 
 def test_a_lapsed_message_is_retried_up_to_the_retry_limit_or_three_times() -> None:

@@ -23,50 +23,50 @@ TURNS = 200
 
 
 def _nacked(harness: StoreHarness) -> str:
-    (got,) = harness.receive()
-    harness.nack(got)
-    return str(got.entry.body)
+    (delivery,) = harness.receive()
+    harness.nack(delivery)
+    return str(delivery.entry.body)
 
 
 def _hidden_no_longer(harness: StoreHarness) -> str:
-    (got,) = harness.receive()
-    harness.extend(got, s=0)
-    return str(got.entry.body)
+    (delivery,) = harness.receive()
+    harness.extend(delivery, s=0)
+    return str(delivery.entry.body)
 
 
 def _expired(harness: StoreHarness) -> str:
-    (got,) = harness.receive(visibility_s=1)
+    (delivery,) = harness.receive(visibility_s=1)
     harness.wait(1)
-    return str(got.entry.body)
+    return str(delivery.entry.body)
 
 
 def _nacked_with_a_delay(harness: StoreHarness) -> str:
-    (got,) = harness.receive()
-    harness.nack(got, s=1)
+    (delivery,) = harness.receive()
+    harness.nack(delivery, s=1)
     harness.wait(1)
-    return str(got.entry.body)
+    return str(delivery.entry.body)
 
 
 def _nacked_by_a_session(harness: StoreHarness) -> str:
     lock = harness.lock()
-    (got,) = harness.within(lock)
-    harness.nack(got)
+    (delivery,) = harness.within(lock)
+    harness.nack(delivery)
     harness.hold(lock, SessionVerb.CLOSE)
-    return str(got.entry.body)
+    return str(delivery.entry.body)
 
 
 def _closed(harness: StoreHarness) -> str:
     lock = harness.lock()
-    (got,) = harness.within(lock)
+    (delivery,) = harness.within(lock)
     harness.hold(lock, SessionVerb.CLOSE)
-    return str(got.entry.body)
+    return str(delivery.entry.body)
 
 
 def _lock_expired(harness: StoreHarness) -> str:
     lock = harness.lock(s=1)
-    (got,) = harness.within(lock)
+    (delivery,) = harness.within(lock)
     harness.wait(1)
-    return str(got.entry.body)
+    return str(delivery.entry.body)
 
 
 WAYS = [_nacked, _hidden_no_longer, _expired, _nacked_with_a_delay, _nacked_by_a_session, _closed, _lock_expired]
@@ -75,8 +75,8 @@ WAYS = [_nacked, _hidden_no_longer, _expired, _nacked_with_a_delay, _nacked_by_a
 @pytest.mark.parametrize("fail", WAYS)
 def test_three_failing_groups_get_equal_numbers_of_attempts(harness: StoreHarness, fail: Fail) -> None:
     harness.send("a1", "b1", "c1", "a2")
-    turns = TURNS if fail is _nacked else TURNS // 10
-    assert [fail(harness) for _ in range(turns)] == (["a1", "b1", "c1"] * turns)[:turns]
+    count = TURNS if fail is _nacked else TURNS // 10
+    assert [fail(harness) for _ in range(count)] == (["a1", "b1", "c1"] * count)[:count]
 
 
 @pytest.mark.parametrize("fail", [_nacked, _hidden_no_longer, _expired, _nacked_with_a_delay])
@@ -105,29 +105,29 @@ def test_a_backlog_does_not_delay_a_retry(harness: StoreHarness) -> None:
 def test_new_groups_do_not_delay_a_retry(harness: StoreHarness) -> None:
     harness.send("a1")
     for n in range(20):
-        (got,) = harness.receive()
-        assert got.entry.body == "a1"
-        harness.nack(got)
+        (delivery,) = harness.receive()
+        assert delivery.entry.body == "a1"
+        harness.nack(delivery)
         harness.send(f"{n}", group=f"g{n}")
-        (got,) = harness.receive()
-        assert got.entry.body == ("a1" if n % 2 == 0 else got.entry.body)
-        harness.nack(got) if got.entry.body == "a1" else harness.ack(got)
+        (delivery,) = harness.receive()
+        assert delivery.entry.body == ("a1" if n % 2 == 0 else delivery.entry.body)
+        harness.nack(delivery) if delivery.entry.body == "a1" else harness.ack(delivery)
         harness.ack(*harness.receive())
 
 
 def test_without_failures_the_oldest_ready_group_is_received_first(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "a2", "b2", "c1")
     for expected in ("a1", "b1", "a2", "b2", "c1"):
-        (got,) = harness.receive()
-        assert got.entry.body == expected
-        harness.ack(got)
+        (delivery,) = harness.receive()
+        assert delivery.entry.body == expected
+        harness.ack(delivery)
 
 
 def test_nacked_messages_join_the_ready_queue_in_order_of_their_nacks(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "c1", "x", "y", group=None)
-    got = harness.receive(5)
-    for at in (3, 0, 4, 2, 1):
-        harness.nack(got[at])
+    deliveries = harness.receive(5)
+    for index in (3, 0, 4, 2, 1):
+        harness.nack(deliveries[index])
     assert harness.take(10) == ["x", "a1", "y", "c1", "b1"]
 
 
@@ -153,11 +153,11 @@ def test_a_lease_expired_before_a_nack_precedes_it_in_the_ready_queue(harness: S
 def test_a_nacked_batch_keeps_one_place_and_its_message_order(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "b1", "a3")
     for _ in range(5):
-        got = harness.receive(2)
-        harness.nack(*reversed(got))
-        got = harness.receive(1)
-        assert got[0].entry.body == "b1"
-        harness.nack(*got)
+        deliveries = harness.receive(2)
+        harness.nack(*reversed(deliveries))
+        deliveries = harness.receive(1)
+        assert deliveries[0].entry.body == "b1"
+        harness.nack(*deliveries)
         assert harness.take(3, visibility_s=0) == ["a1", "a2", "a3"]
         harness.nack(*harness.receive(1, group="b"))
 
@@ -209,12 +209,12 @@ def test_failing_groups_do_not_hide_a_long_log(harness: StoreHarness) -> None:
         harness.send(*[f"{n + k}" for k in range(50)][: healthy - n], group=None)
     failed, done = Counter[str](), 0
     for _ in range(healthy + 3):
-        (got,) = harness.receive()
-        if str(got.entry.body) in "xyz":
-            failed[str(got.entry.body)] += 1
-            harness.nack(got)
+        (delivery,) = harness.receive()
+        if str(delivery.entry.body) in "xyz":
+            failed[str(delivery.entry.body)] += 1
+            harness.nack(delivery)
         else:
-            harness.ack(got)
+            harness.ack(delivery)
             done += 1
     assert done == healthy
     assert failed == {"x": 1, "y": 1, "z": 1}
@@ -257,9 +257,9 @@ def test_places_in_the_ready_queue_survive_a_restart_and_hold_across_processes(
 
 
 def _acknowledged(harness: StoreHarness) -> str:
-    got = harness.receive()
-    harness.ack(*got)
-    return "".join(str(each.entry.body) for each in got)
+    deliveries = harness.receive()
+    harness.ack(*deliveries)
+    return "".join(str(delivery.entry.body) for delivery in deliveries)
 
 
 STEPS: dict[str, Callable[[StoreHarness], Any]] = {
@@ -288,14 +288,14 @@ def test_no_ready_group_is_passed_twice_by_the_same_group(
             is_send = step.startswith("send")
             if not before and not is_send:
                 continue
-            found = STEPS[step](harness)
+            received = STEPS[step](harness)
             if is_send:
                 continue
-            assert not waiting.pop(found, set()), steps
-            for others in waiting.values():
-                others.discard(found)
+            assert not waiting.pop(received, set()), steps
+            for earlier in waiting.values():
+                earlier.discard(received)
             if step != "ack":
-                waiting[found] = before - {found}
+                waiting[received] = before - {received}
         harness.remove()
     harness.close()
 
@@ -307,8 +307,8 @@ def test_the_retry_delay_grows_with_the_attempts(harness: StoreHarness) -> None:
     harness.make("q", retry_delay_s=1, retry_growth=3, retry_max_s=5, retry_jitter=0)
     harness.send("a1", "a2", "b1")
     for delay_s in (1, 3, 5, 5):
-        (got,) = harness.receive(group="a")
-        number, token = got.entry.sequence_number, got.token
+        (delivery,) = harness.receive(group="a")
+        number, token = delivery.entry.sequence_number, delivery.token
         assert harness.settle(Settlement(number, token, SettleAction.NACK, None)) == [SettleResult.DONE]
         harness.wait(delay_s - 0.001)
         assert harness.take(group="a") == []
@@ -324,8 +324,8 @@ def test_the_retry_delay_of_an_expired_lease_starts_at_its_deadline(harness: Sto
     assert harness.take() == []
     assert harness.info().due_ms == harness.now + 1000
     harness.wait(1)
-    got = harness.receive(2)
-    assert [each.attempts for each in got] == [2, 1]
+    deliveries = harness.receive(2)
+    assert [delivery.attempts for delivery in deliveries] == [2, 1]
     harness.wait(60)
     assert harness.take(2) == ["a1", "a2"], "found so late that the delay was over too"
 
@@ -352,8 +352,8 @@ def test_deferred_messages_have_no_retry_delay(harness: StoreHarness) -> None:
     harness.make("q", retry_delay_s=2)
     (sent,) = harness.send("a1")
     harness.defer(*harness.receive())
-    (got,) = harness.fetch(sent.sequence_number)
-    harness.settle(Settlement(got.entry.sequence_number, got.token, SettleAction.NACK, None))
+    (delivery,) = harness.fetch(sent.sequence_number)
+    harness.settle(Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.NACK, None))
     assert len(harness.fetch(sent.sequence_number)) == 1
 
 
@@ -365,12 +365,12 @@ def test_every_retry_delay_is_within_its_bounds(
     delay: float, growth: float, most: float, jitter: float, number: int, attempts: int
 ) -> None:
     settings = QueueSettings(retry_delay_s=delay, retry_growth=growth, retry_max_s=most, retry_jitter=jitter)
-    found = retry_ms(settings, number, attempts)
-    whole = retry_ms(
+    delay_ms = retry_ms(settings, number, attempts)
+    full_ms = retry_ms(
         QueueSettings(retry_delay_s=delay, retry_growth=growth, retry_max_s=most, retry_jitter=0), 1, attempts
     )
-    assert (1 - jitter) * whole - 1 <= found <= whole <= round(most * 1000)
-    assert retry_ms(settings, number, attempts) == found
+    assert (1 - jitter) * full_ms - 1 <= delay_ms <= full_ms <= round(most * 1000)
+    assert retry_ms(settings, number, attempts) == delay_ms
 
 
 def test_retry_jitter_spreads_retry_delays() -> None:

@@ -54,16 +54,16 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 def test_longest_group_names_and_dedup_ids_are_stored(db: Database) -> None:
     queue = db.queue("q")
     for _ in range(2):  # the second is the same again
-        queue.send_many([draft(at, group=group, dedup_id=group) for at, group in enumerate(GROUPS)])
-    assert [(each.group, each.dedup_id) for each in queue.peek(100)] == [(group, group) for group in GROUPS]
+        queue.send_many([draft(number, group=group, dedup_id=group) for number, group in enumerate(GROUPS)])
+    assert [(message.group, message.dedup_id) for message in queue.peek(100)] == [(group, group) for group in GROUPS]
     assert [view.group for view in queue.groups()] == GROUPS
     assert [view.group for view in queue.groups(A2, LOOKALIKE)] == [A2, LOOKALIKE]
-    for at, group in enumerate(GROUPS):
+    for number, group in enumerate(GROUPS):
         (message,) = queue.receive(10, group=group)
-        assert (message.group, message.dedup_id, message.body) == (group, group, at)
+        assert (message.group, message.dedup_id, message.body) == (group, group, number)
         message.nack()
     received = queue.receive(100)
-    assert [each.group for each in received] == GROUPS
+    assert [message.group for message in received] == GROUPS
     queue.extend(received, 60)
     queue.ack(received)
     assert queue.depth().messages == 0
@@ -75,19 +75,19 @@ def test_message_verbs_accept_the_longest_group_names(db: Database) -> None:
     first, _ = queue.send_many([draft("a1", group=A), draft("a2", group=A)])
     (message,) = queue.receive(group=A)
     message.defer()
-    assert [each.group for each in queue.deferred()] == [A]
+    assert [message.group for message in queue.deferred()] == [A]
     fetched = queue.fetch(first.sequence_number)
     assert fetched is not None
     assert fetched.group == A
     fetched.ack()
     (message,) = queue.receive()
     message.reject("no such account")
-    assert [(each.group, each.body) for each in dead.peek()] == [(A, "a2")]
+    assert [(message.group, message.body) for message in dead.peek()] == [(A, "a2")]
     late = queue.send("late", group=B, delay_s=60)
     assert queue.cancel(late.sequence_number)
     reader = queue.reader("r")
     queue.send("b1", group=B)
-    assert [each.group for each in reader.read(10)] == [B]
+    assert [message.group for message in reader.read(10)] == [B]
 
 
 def test_sessions_and_parking_accept_the_longest_group_names(db: Database) -> None:
@@ -101,24 +101,24 @@ def test_sessions_and_parking_accept_the_longest_group_names(db: Database) -> No
     session.renew(60)
     message.ack()
     assert session.state() == b"s"
-    assert [each.group for each in queue.receive(10, group=A)] == []
+    assert [message.group for message in queue.receive(10, group=A)] == []
     session.close()
     with queue.session() as following:
         assert following is not None
         assert following.group == A2
     for group in (B, A2):
         queue.park(group, "why")
-    assert [each.group for each in queue.parked()] == [B, A2]
+    assert [group.group for group in queue.parked()] == [B, A2]
     assert queue.receive(10) == []
     for group in (B, A2):
         queue.resume(group)
-    assert [each.group for each in queue.receive(10)] == [A2, B]
+    assert [message.group for message in queue.receive(10)] == [A2, B]
 
 
 @pytest.mark.parametrize("db", ["sqlite", "postgres"], indirect=True)
 def test_idempotency_keys_accept_the_longest_names(db: Database) -> None:
     space = longest(3, limits.NAME_LENGTH)
-    keys = db.idempotency_keys("".join(each if each.isprintable() else "é" for each in space))
+    keys = db.idempotency_keys("".join(char if char.isprintable() else "é" for char in space))
     for key in (A, A2):
         lock = keys.try_lock(key)
         assert isinstance(lock, Locked)
@@ -133,9 +133,9 @@ def test_another_process_reads_the_longest_names(postgres_url: str) -> None:
         db.queue("q").send_many([draft("x", group=group) for group in GROUPS])
     with inturn.open(postgres_url, durable=False) as db:
         queue = db.queue("q")
-        assert [each.group for each in queue.peek(100)] == GROUPS
+        assert [message.group for message in queue.peek(100)] == GROUPS
         with db.transaction() as tx:
-            assert [each.group for each in queue.receive(100, tx=tx)] == GROUPS
+            assert [message.group for message in queue.receive(100, tx=tx)] == GROUPS
     with psycopg.connect(postgres_url) as connection, inturn.open(postgres_url, durable=False) as db:
         queue = db.queue("q")
         queue.send("mine", group=longest(9), tx=connection)
@@ -157,17 +157,17 @@ def test_a_rolled_back_send_leaves_its_long_name_usable(postgres_url: str) -> No
             print(queue.send("x", group=A, tx=tx).sequence_number / 0)
         queue.send("y", group=A)
     with inturn.open(postgres_url, durable=False) as db:
-        assert [each.group for each in db.queue("q").receive()] == [A]
+        assert [message.group for message in db.queue("q").receive()] == [A]
 
 
 @given(name=st.text(min_size=1, max_size=limits.ID_LENGTH))
 def test_the_short_form_of_a_name_fits_and_is_unique(name: str) -> None:
     if not name.isascii():
         name = name.encode(errors="replace").decode()
-    found = names.short(name)
-    assert len(found.encode()) <= names.LONGEST
-    assert found == name or names.is_short(found)
-    assert names.short(found) != found or found == name, "no name is taken for another's short form"
+    short_form = names.short(name)
+    assert len(short_form.encode()) <= names.LONGEST
+    assert short_form == name or names.is_short(short_form)
+    assert names.short(short_form) != short_form or short_form == name, "no name is taken for another's short form"
 
 
 def test_two_longest_short_names_fit_one_postgres_index_entry(postgres_url: str) -> None:

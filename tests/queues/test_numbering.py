@@ -29,14 +29,14 @@ class GivenUpError(Exception):
 
 def revisions(sent: Any) -> list[int | None]:
     assert not isinstance(sent, str), sent
-    return [each.revision for each in sent]
+    return [receipt.revision for receipt in sent]
 
 
 def test_numbering_starts_each_group_at_revision_one(harness: StoreHarness) -> None:
     assert revisions(harness.send("m", "m", group="a", numbering=NEXT)) == [1, 2]
     assert revisions(harness.send("m", group="b", numbering=NEXT)) == [1]
     assert revisions(harness.send("m", group="a", numbering=NEXT)) == [3]
-    assert [(each.group, each.revision) for each in harness.read()] == [("a", 1), ("a", 2), ("b", 1), ("a", 3)]
+    assert [(message.group, message.revision) for message in harness.read()] == [("a", 1), ("a", 2), ("b", 1), ("a", 3)]
 
 
 def test_numbering_continues_after_acks_and_purge(harness: StoreHarness) -> None:
@@ -53,7 +53,7 @@ def test_numbering_continues_after_acks_and_purge(harness: StoreHarness) -> None
 def test_a_duplicate_returns_the_first_revision_and_uses_none(harness: StoreHarness) -> None:
     harness.send("m", group="a", numbering=NEXT)
     (first,) = harness.send("m", group="a", numbering=NEXT, dedup_id="x")
-    drafts = [Draft("m", group="a", numbering=NEXT, dedup_id=each) for each in ("x", "y", "y", "z")]
+    drafts = [Draft("m", group="a", numbering=NEXT, dedup_id=dedup_id) for dedup_id in ("x", "y", "y", "z")]
     assert revisions(harness.offer_each(*drafts)) == [2, 3, 3, 4]
     late = harness.send("m", group="a", numbering=Numbering(0), dedup_id="x")  # a retry, whatever it expects
     assert late == [Sent(first.sequence_number, duplicate=True, revision=2)]
@@ -93,27 +93,27 @@ def test_a_send_refused_by_max_depth_uses_no_revision(harness: StoreHarness) -> 
 
 
 @given(
-    each=st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.sampled_from([None, 0, 1])), max_size=12),
+    requested=st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.sampled_from([None, 0, 1])), max_size=12),
     last=st.dictionaries(st.sampled_from("ab"), st.integers(0, 3)),
 )
 def test_numbered_assigns_revisions_without_gaps(
-    each: list[tuple[str, bool, int | None]], last: dict[str, int]
+    requested: list[tuple[str, bool, int | None]], last: dict[str, int]
 ) -> None:
-    drafts = [Draft("m", group=group, numbering=Numbering(expected)) for group, _, expected in each]
-    sent = [Sent(place, duplicate=is_duplicate) for place, (_, is_duplicate, _) in enumerate(each)]
+    drafts = [Draft("m", group=group, numbering=Numbering(expected)) for group, _, expected in requested]
+    sent = [Sent(place, duplicate=is_duplicate) for place, (_, is_duplicate, _) in enumerate(requested)]
     try:
         answers, new = numbered(drafts, sent, last)
     except RevisionMismatch:
         return
     for group in "ab":
-        found = [
+        assigned = [
             answer.revision
-            for one, answer in zip(drafts, answers, strict=True)
-            if one.group == group and not answer.duplicate
+            for message, answer in zip(drafts, answers, strict=True)
+            if message.group == group and not answer.duplicate
         ]
         first = last.get(group, 0)
-        assert found == list(range(first + 1, first + 1 + len(found)))
-        assert new.get(group, first) == first + len(found)
+        assert assigned == list(range(first + 1, first + 1 + len(assigned)))
+        assert new.get(group, first) == first + len(assigned)
 
 
 # --- the verbs ---
@@ -125,13 +125,13 @@ def test_send_with_revision_next_and_last_revision_verbs(address: str) -> None:
         assert queue.last_revision("a") == 0
         assert queue.send("m", group="a", revision="next").revision == 1
         sent = queue.send_many([draft("m", group=group, revision="next") for group in ("a", 7)])
-        assert [each.revision for each in sent] == [2, 1]
+        assert [receipt.revision for receipt in sent] == [2, 1]
         with pytest.raises(RevisionMismatch) as refused:
             queue.send("m", group="a", revision="next", expected_revision=1)
         assert (refused.value.expected, refused.value.last) == (1, 2)
         with pytest.raises(QueueFull):
             queue.send("m", group="a", revision="next")
-        assert [each.revision for each in queue.receive(10)] == [1, 2, 1]
+        assert [message.revision for message in queue.receive(10)] == [1, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_rolled_back_transaction_leaves_no_revision_gap(address: str) -> None:
                 queue.send("m", group="a", revision="next", expected_revision=7, dedup_id="x", tx=tx)
             assert not queue.send("m", group="a", revision="next", dedup_id="x", tx=tx).duplicate
         assert queue.send("m", group="a", revision="next").revision == 2
-        assert [each.revision for each in queue.peek()] == [1, 2]
+        assert [message.revision for message in queue.peek()] == [1, 2]
 
 
 def test_a_rolled_back_savepoint_leaves_no_revision_gap(address: str) -> None:
@@ -179,7 +179,7 @@ def test_a_rolled_back_savepoint_leaves_no_revision_gap(address: str) -> None:
         connection.execute("rollback to own")
         assert queue.send("m", group="a", revision="next", tx=connection).revision == 2
         connection.commit()
-        assert [each.revision for each in queue.peek()] == [1, 2]
+        assert [message.revision for message in queue.peek()] == [1, 2]
 
 
 def test_numbered_sends_to_groups_in_opposite_orders_do_not_deadlock(postgres_url: str) -> None:
@@ -192,11 +192,11 @@ def test_numbered_sends_to_groups_in_opposite_orders_do_not_deadlock(postgres_ur
             with psycopg.connect(postgres_url) as connection:
                 connection.execute("select 1")
                 has_begun.wait()
-                return [queue.send("m", group=each, revision="next", tx=connection).revision for each in groups]
+                return [queue.send("m", group=group, revision="next", tx=connection).revision for group in groups]
 
         for _ in range(20):
             list(threads.map(run, ["abc", "cba"]))
-        log = [(each.group, each.revision) for each in queue.peek(1_000)]
+        log = [(message.group, message.revision) for message in queue.peek(1_000)]
         for group in "abc":
             assert [revision for name, revision in log if name == group] == list(range(1, 41))
 

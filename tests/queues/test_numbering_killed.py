@@ -39,8 +39,8 @@ def test_killed_and_aborting_producers_leave_no_revision_gap_or_duplicate(addres
         own = connection.execute("select grp, revision from own").fetchall()
     assert sum(map(len, revisions.values())) > 20 * WRITERS, "too little was done to say anything"
     assert own, "no transaction of a caller was committed"
-    for group, found in revisions.items():
-        assert found == list(range(1, len(found) + 1)), group
+    for group, numbers in revisions.items():
+        assert numbers == list(range(1, len(numbers) + 1)), group
     assert len(own) == len(set(own)), "a revision was given to two callers"
     assert all(revision <= len(revisions[group]) for group, revision in own), "a committed row has lost its message"
 
@@ -54,17 +54,17 @@ def kill_all(address: str, chance: random.Random, wave: int) -> None:
         for n in range(WRITERS)
     ]
     try:
-        for each in writers:
-            assert each.stdout is not None
-            assert each.stdout.readline() == b"ready\n", each.communicate(timeout=DEADLINE_S)[1].decode()
-        for each in chance.sample(writers, k=WRITERS):
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"ready\n", writer.communicate(timeout=DEADLINE_S)[1].decode()
+        for writer in chance.sample(writers, k=WRITERS):
             time.sleep(chance.uniform(0, 0.2))
-            assert each.poll() is None, each.communicate(timeout=DEADLINE_S)[1].decode()
-            each.send_signal(signal.SIGKILL)
+            assert writer.poll() is None, writer.communicate(timeout=DEADLINE_S)[1].decode()
+            writer.send_signal(signal.SIGKILL)
     finally:
-        for each in writers:
-            each.kill()
-            each.communicate(timeout=DEADLINE_S)
+        for writer in writers:
+            writer.kill()
+            writer.communicate(timeout=DEADLINE_S)
 
 
 def connected(address: str) -> Any:
@@ -74,9 +74,9 @@ def connected(address: str) -> Any:
 
 def log(db: Any) -> list[tuple[str, int | None]]:
     """The group and the revision of every message, in order."""
-    found: list[tuple[str, int | None]] = []
+    pairs: list[tuple[str, int | None]] = []
     after = 0
     while part := db.queue("q").peek(limits.READ_MESSAGES, after=after):
         after = part[-1].sequence_number
-        found += [(each.group, each.revision) for each in part]
-    return found
+        pairs += [(message.group, message.revision) for message in part]
+    return pairs

@@ -49,15 +49,15 @@ def test_a_receipt_settles_a_message_from_another_database_object(tmp_path: Path
         queue = db.queue("q")
         queue.send("a", group="g")
         queue.send("b", group="g")
-        got = queue.receive(2)
-        receipts = [Receipt(each.sequence_number, each.fencing_token) for each in got]
-        there = elsewhere.queue("q", create=False)
-        there.extend(receipts, 60)
-        there.ack(receipts[:1])
-        there.nack(receipts[1:])
-        assert [each.body for each in queue.receive(2)] == ["b"]
+        messages = queue.receive(2)
+        receipts = [Receipt(message.sequence_number, message.fencing_token) for message in messages]
+        same_queue = elsewhere.queue("q", create=False)
+        same_queue.extend(receipts, 60)
+        same_queue.ack(receipts[:1])
+        same_queue.nack(receipts[1:])
+        assert [message.body for message in queue.receive(2)] == ["b"]
         with pytest.raises(LeaseExpired):
-            there.ack(receipts[1:])
+            same_queue.ack(receipts[1:])
 
 
 def test_concurrent_opens_of_a_new_file_wait_for_each_other(tmp_path: Path) -> None:
@@ -69,5 +69,5 @@ def test_concurrent_opens_of_a_new_file_wait_for_each_other(tmp_path: Path) -> N
             inturn.open(path, durable=False).close()
 
         with ThreadPoolExecutor(8) as pool:
-            for each in [pool.submit(make) for _ in range(8)]:
-                each.result()
+            for future in [pool.submit(make) for _ in range(8)]:
+                future.result()

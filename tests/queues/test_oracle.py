@@ -77,9 +77,9 @@ class Stores(RuleBasedStateMachine):
         if self.kind == "postgres" and verb in CHANGES:  # it finds out at the next receive what became ready in between
             for queue in ("q", "dead"):
                 self.both("receive", queue=queue, group="nobody")
-        expected, found = (getattr(harness, verb)(*args, **more) for harness in self.harnesses)
-        assert found == expected
-        return found
+        expected, actual = (getattr(harness, verb)(*args, **more) for harness in self.harnesses)
+        assert actual == expected
+        return actual
 
     @rule(
         group=GROUPS,
@@ -100,17 +100,23 @@ class Stores(RuleBasedStateMachine):
         numbering=st.sampled_from([None, Numbering(), Numbering(), Numbering(0), Numbering(2)]),
         group=st.sampled_from(["a", "b", "c"]),
         revision=st.sampled_from([None, None, 1, 3]),
-        many=st.integers(1, 3),
+        count=st.integers(1, 3),
         dedup_id=st.sampled_from([None, None, "1", "2"]),
         queue=QUEUES,
     )
     def number(
-        self, numbering: Numbering | None, group: str, revision: int | None, many: int, dedup_id: str | None, queue: str
+        self,
+        numbering: Numbering | None,
+        group: str,
+        revision: int | None,
+        count: int,
+        dedup_id: str | None,
+        queue: str,
     ) -> None:
         revision = None if numbering else revision
         self.both(
             "offer",
-            *"xyz"[:many],
+            *"xyz"[:count],
             group=group,
             revision=revision,
             numbering=numbering,
@@ -120,7 +126,7 @@ class Stores(RuleBasedStateMachine):
         )
 
     @rule(
-        each=st.lists(
+        items=st.lists(
             st.tuples(
                 st.sampled_from(["a", "b"]),
                 st.sampled_from([None, Numbering(), Numbering(), Numbering(1)]),
@@ -131,7 +137,7 @@ class Stores(RuleBasedStateMachine):
             max_size=5,
         )
     )
-    def number_each(self, each: list[tuple[str, Numbering | None, int | None, str | None]]) -> None:
+    def number_each(self, items: list[tuple[str, Numbering | None, int | None, str | None]]) -> None:
         drafts = [
             Draft(
                 "m",
@@ -142,7 +148,7 @@ class Stores(RuleBasedStateMachine):
                 numbering=numbering,
                 epoch=self.epochs.get(group),
             )
-            for group, numbering, revision, dedup_id in each
+            for group, numbering, revision, dedup_id in items
         ]
         self.both("offer_each", *drafts)
 
@@ -175,12 +181,12 @@ class Stores(RuleBasedStateMachine):
         lapsed=st.sampled_from(LapsedRule),
     )
     def receive(self, limit: int, queue: str, group: str | None, lapsed: LapsedRule) -> Any:
-        found = self.both("receive", limit, queue=queue, group=group, lapsed=lapsed)
-        return multiple(*((queue, each) for each in found))
+        received = self.both("receive", limit, queue=queue, group=group, lapsed=lapsed)
+        return multiple(*((queue, delivery) for delivery in received))
 
     @rule(
         target=deliveries,
-        wants=st.lists(
+        requests=st.lists(
             st.builds(
                 ReceiveRequest,
                 st.integers(1, 3),
@@ -192,48 +198,50 @@ class Stores(RuleBasedStateMachine):
         ),
         queue=QUEUES,
     )
-    def receive_each(self, wants: list[ReceiveRequest], queue: str) -> Any:
-        found = self.both("receive_each", *wants, queue=queue)
-        return multiple(*((queue, each) for given in found for each in given))
+    def receive_each(self, requests: list[ReceiveRequest], queue: str) -> Any:
+        received = self.both("receive_each", *requests, queue=queue)
+        return multiple(*((queue, delivery) for part in received for delivery in part))
 
-    @rule(each=deliveries)
-    def ack(self, each: tuple[str, Delivery]) -> None:
-        self.both("ack", each[1], queue=each[0])
+    @rule(received=deliveries)
+    def ack(self, received: tuple[str, Delivery]) -> None:
+        self.both("ack", received[1], queue=received[0])
 
     @rule(queue=QUEUES)
     def drain(self, queue: str) -> None:
         self.both("drain", queue=queue)
 
-    @rule(each=deliveries, s=st.sampled_from([0, 0, 2]))
-    def nack(self, each: tuple[str, Delivery], s: float) -> None:
-        self.both("nack", each[1], queue=each[0], s=s)
+    @rule(received=deliveries, s=st.sampled_from([0, 0, 2]))
+    def nack(self, received: tuple[str, Delivery], s: float) -> None:
+        self.both("nack", received[1], queue=received[0], s=s)
 
-    @rule(each=deliveries)
-    def nack_as_the_queue_says(self, each: tuple[str, Delivery]) -> None:
+    @rule(received=deliveries)
+    def nack_as_the_queue_says(self, received: tuple[str, Delivery]) -> None:
         self.both(
-            "settle", Settlement(each[1].entry.sequence_number, each[1].token, SettleAction.NACK, None), queue=each[0]
+            "settle",
+            Settlement(received[1].entry.sequence_number, received[1].token, SettleAction.NACK, None),
+            queue=received[0],
         )
 
-    @rule(each=deliveries, ms=st.sampled_from([0, 2_000]), attempts=st.integers(0, 2))
-    def nack_with_attempts(self, each: tuple[str, Delivery], ms: int, attempts: int) -> None:
-        number, token = each[1].entry.sequence_number, each[1].token
-        self.both("settle", Settlement(number, token, SettleAction.NACK, ms, attempts=attempts), queue=each[0])
+    @rule(received=deliveries, ms=st.sampled_from([0, 2_000]), attempts=st.integers(0, 2))
+    def nack_with_attempts(self, received: tuple[str, Delivery], ms: int, attempts: int) -> None:
+        number, token = received[1].entry.sequence_number, received[1].token
+        self.both("settle", Settlement(number, token, SettleAction.NACK, ms, attempts=attempts), queue=received[0])
 
-    @rule(each=deliveries, s=st.integers(0, 5))
-    def extend(self, each: tuple[str, Delivery], s: float) -> None:
-        self.both("extend", each[1], queue=each[0], s=s)
+    @rule(received=deliveries, s=st.integers(0, 5))
+    def extend(self, received: tuple[str, Delivery], s: float) -> None:
+        self.both("extend", received[1], queue=received[0], s=s)
 
-    @rule(each=deliveries, act=st.sampled_from([SettleAction.EXTEND, SettleAction.NACK]))
-    def change_whoever_has_it(self, each: tuple[str, Delivery], act: SettleAction) -> None:
-        queue, delivery = each
+    @rule(received=deliveries, act=st.sampled_from([SettleAction.EXTEND, SettleAction.NACK]))
+    def change_whoever_has_it(self, received: tuple[str, Delivery], act: SettleAction) -> None:
+        queue, delivery = received
         self.both("settle", Settlement(delivery.entry.sequence_number, None, act, 2_000, any_holder=True), queue=queue)
 
-    @rule(many=st.lists(deliveries, min_size=2, max_size=4))
-    def ack_together(self, many: list[tuple[str, Delivery]]) -> None:
-        self.both("ack", *(each for queue, each in many if queue == "q"))
+    @rule(received=st.lists(deliveries, min_size=2, max_size=4))
+    def ack_together(self, received: list[tuple[str, Delivery]]) -> None:
+        self.both("ack", *(delivery for queue, delivery in received if queue == "q"))
 
     @rule(
-        many=st.lists(
+        received=st.lists(
             st.tuples(
                 deliveries,
                 st.sampled_from([SettleAction.ACK, SettleAction.EXTEND, SettleAction.NACK, SettleAction.DEFER]),
@@ -242,31 +250,35 @@ class Stores(RuleBasedStateMachine):
             max_size=5,
         )
     )
-    def settle(self, many: list[tuple[tuple[str, Delivery], SettleAction]]) -> None:
+    def settle(self, received: list[tuple[tuple[str, Delivery], SettleAction]]) -> None:
         changes = [
-            Settlement(each.entry.sequence_number, each.token, act, 2_000)
-            for (queue, each), act in many
+            Settlement(delivery.entry.sequence_number, delivery.token, act, 2_000)
+            for (queue, delivery), act in received
             if queue == "q"
         ]
         self.both("settle", *changes)
 
-    @rule(each=deliveries)
-    def defer(self, each: tuple[str, Delivery]) -> None:
-        self.both("defer", each[1], queue=each[0])
+    @rule(received=deliveries)
+    def defer(self, received: tuple[str, Delivery]) -> None:
+        self.both("defer", received[1], queue=received[0])
 
-    @rule(target=deliveries, each=deliveries)
-    def fetch_again(self, each: tuple[str, Delivery]) -> Any:
-        queue, delivery = each
-        return multiple(*((queue, each) for each in self.both("fetch", delivery.entry.sequence_number, queue=queue)))
+    @rule(target=deliveries, received=deliveries)
+    def fetch_again(self, received: tuple[str, Delivery]) -> Any:
+        queue, delivery = received
+        return multiple(
+            *((queue, fetched) for fetched in self.both("fetch", delivery.entry.sequence_number, queue=queue))
+        )
 
-    @rule(target=deliveries, at=st.integers(0, 3))
-    def fetch(self, at: int) -> Any:
-        entries = self.both("read", deferred=True)[at:]
-        return multiple(*(("q", each) for entry in entries[:1] for each in self.both("fetch", entry.sequence_number)))
+    @rule(target=deliveries, index=st.integers(0, 3))
+    def fetch(self, index: int) -> Any:
+        entries = self.both("read", deferred=True)[index:]
+        return multiple(
+            *(("q", delivery) for entry in entries[:1] for delivery in self.both("fetch", entry.sequence_number))
+        )
 
-    @rule(at=st.integers(0, 5))
-    def cancel(self, at: int) -> None:
-        self.both("cancel", *(entry.sequence_number for entry in self.both("read")[at : at + 2]))
+    @rule(index=st.integers(0, 5))
+    def cancel(self, index: int) -> None:
+        self.both("cancel", *(entry.sequence_number for entry in self.both("read")[index : index + 2]))
 
     @rule(target=locks, group=st.sampled_from(["a", "b", "d", None, None]), s=st.sampled_from([1, 3, 10]))
     def lock(self, group: str | None, s: float) -> Any:
@@ -275,13 +287,13 @@ class Stores(RuleBasedStateMachine):
 
     @rule(target=deliveries, lock=locks, limit=st.integers(1, 3))
     def within(self, lock: SessionAnswer, limit: int) -> Any:
-        return multiple(*(("q", each) for each in self.both("within", lock, limit)))
+        return multiple(*(("q", delivery) for delivery in self.both("within", lock, limit)))
 
-    @rule(target=deliveries, lock=locks, at=st.integers(0, 3))
-    def fetch_within(self, lock: SessionAnswer, at: int) -> Any:
-        entries = self.both("read", deferred=True)[at : at + 1]
-        found = [each for entry in entries for each in self.both("fetch", entry.sequence_number, lock=lock)]
-        return multiple(*(("q", each) for each in found))
+    @rule(target=deliveries, lock=locks, index=st.integers(0, 3))
+    def fetch_within(self, lock: SessionAnswer, index: int) -> Any:
+        entries = self.both("read", deferred=True)[index : index + 1]
+        received = [delivery for entry in entries for delivery in self.both("fetch", entry.sequence_number, lock=lock)]
+        return multiple(*(("q", delivery) for delivery in received))
 
     @rule(
         lock=locks, verb=st.sampled_from([SessionVerb.LOOK, SessionVerb.GET_STATE, SessionVerb.CLOSE, SessionVerb.PARK])
@@ -304,10 +316,10 @@ class Stores(RuleBasedStateMachine):
     def decide(self, group: str, verb: SessionVerb) -> None:
         self.both("ask", group, verb, note="so")
 
-    @rule(at=st.integers(0, 3), there=st.booleans())
-    def move(self, at: int, there: bool) -> None:
-        source, target = ("q", "dead") if there else ("dead", "q")
-        self.both("move", target, *self.both("read", queue=source, pending=True)[at : at + 2], queue=source)
+    @rule(index=st.integers(0, 3), to_dead=st.booleans())
+    def move(self, index: int, to_dead: bool) -> None:
+        source, target = ("q", "dead") if to_dead else ("dead", "q")
+        self.both("move", target, *self.both("read", queue=source, pending=True)[index : index + 2], queue=source)
 
     @rule(seconds=st.sampled_from([1, 2, 3, 8, -5]))
     def wait(self, seconds: float) -> None:
@@ -316,10 +328,10 @@ class Stores(RuleBasedStateMachine):
         ):  # that the clock went back, each process finds out when it looks
             self.both("wait", seconds)
 
-    @rule(reader=st.sampled_from(["r", "s"]), at=st.sampled_from([None, 0, 1, 3]))
-    def reader(self, reader: str, at: int | None) -> None:
+    @rule(reader=st.sampled_from(["r", "s"]), index=st.sampled_from([None, 0, 1, 3]))
+    def reader(self, reader: str, index: int | None) -> None:
         entries = self.both("read")
-        position = None if at is None or not entries else entries[min(at, len(entries) - 1)].sequence_number
+        position = None if index is None or not entries else entries[min(index, len(entries) - 1)].sequence_number
         self.both("readers", **{reader: position})
 
     @rule(
@@ -357,10 +369,10 @@ class Stores(RuleBasedStateMachine):
             keep_bytes=keep_bytes,
         )
 
-    @rule(at=st.integers(0, 3), queue=QUEUES)
-    def erase(self, at: int, queue: str) -> None:
+    @rule(index=st.integers(0, 3), queue=QUEUES)
+    def erase(self, index: int, queue: str) -> None:
         """Whoever has it."""
-        numbers = [entry.sequence_number for entry in self.both("read", queue=queue)[at : at + 2]]
+        numbers = [entry.sequence_number for entry in self.both("read", queue=queue)[index : index + 2]]
         changes = [Settlement(number, None, SettleAction.ERASE, any_holder=True) for number in numbers]
         self.both("settle", *changes, queue=queue)
 
@@ -368,10 +380,10 @@ class Stores(RuleBasedStateMachine):
     def keep_all(self, queue: str) -> None:
         self.both("make", queue, keep_for=1_000)
 
-    @rule(queue=QUEUES, group=st.sampled_from(["a", "b", None]), at=st.integers(0, 5), to=st.integers(0, 5))
-    def look_into_the_log(self, queue: str, group: str | None, at: int, to: int) -> None:
+    @rule(queue=QUEUES, group=st.sampled_from(["a", "b", None]), index=st.integers(0, 5), to=st.integers(0, 5))
+    def look_into_the_log(self, queue: str, group: str | None, index: int, to: int) -> None:
         numbers = [entry.sequence_number for entry in self.both("read", queue=queue)] or [0]
-        after, up_to = numbers[min(at, len(numbers) - 1)], numbers[min(to, len(numbers) - 1)]
+        after, up_to = numbers[min(index, len(numbers) - 1)], numbers[min(to, len(numbers) - 1)]
         self.both("log", queue=queue, group=group)
         self.both("log", queue=queue, group=group, after=after)
         self.both("log", queue=queue, group=group, after=after, up_to=up_to)

@@ -63,7 +63,7 @@ def test_a_verb_without_tx_in_ones_own_transaction_is_refused(db: Database, path
         queue.send("y", tx=own)
         own.commit()
     queue.send("z")
-    assert [each.body for each in queue.peek()] == ["y", "z"]
+    assert [message.body for message in queue.peek()] == ["y", "z"]
 
 
 UNSEEN = """
@@ -97,12 +97,12 @@ def test_other_threads_continue_after_a_verb_was_refused(db: Database, path: str
             with pytest.raises(QueueError, match=REFUSED):
                 queue.send("refused")
 
-    with ThreadPoolExecutor(2) as pool, inturn.open(path, busy_s=DEADLINE_S) as beside:
+    with ThreadPoolExecutor(2) as pool, inturn.open(path, busy_s=DEADLINE_S) as other:
         bad = pool.submit(culprit)
         assert begun.wait(DEADLINE_S)
-        assert pool.submit(beside.queue, "q", create=False).result(DEADLINE_S).send("sent").sequence_number
+        assert pool.submit(other.queue, "q", create=False).result(DEADLINE_S).send("sent").sequence_number
         bad.result(DEADLINE_S)
-    assert [each.body for each in queue.peek()] == ["sent"]
+    assert [message.body for message in queue.peek()] == ["sent"]
 
 
 def test_a_refused_verb_is_not_executed_in_a_transaction_shared_with_others(path: str) -> None:

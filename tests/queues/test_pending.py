@@ -38,11 +38,14 @@ def table(path: Path) -> list[tuple[str, int]]:
 
 
 def test_messages_enter_the_pending_table_once_enough_newer_ones_exist(harness: StoreHarness, tmp_path: Path) -> None:
-    for at in range(2 * KEPT - 1):
-        harness.send("ab"[at % 2])
+    for number in range(2 * KEPT - 1):
+        harness.send("ab"[number % 2])
     assert table(tmp_path) == []
     harness.send("b")
-    assert table(tmp_path) == [*(("a", at) for at in range(1, KEPT, 2)), *(("b", at) for at in range(2, KEPT + 1, 2))]
+    assert table(tmp_path) == [
+        *(("a", number) for number in range(1, KEPT, 2)),
+        *(("b", number) for number in range(2, KEPT + 1, 2)),
+    ]
     assert harness.take(99) == [*"a" * KEPT, *"b" * KEPT]
 
 
@@ -52,7 +55,7 @@ def test_a_moved_message_enters_the_pending_table_like_a_sent_one(harness: Store
         harness.send("a", queue="other")
     assert len(table(tmp_path)) == KEPT
     harness.move("q", *harness.read(queue="other"), queue="other")
-    assert [at for _, at in table(tmp_path)] == [*range(1, KEPT + 1)], "of q: all of the other's have left"
+    assert [number for _, number in table(tmp_path)] == [*range(1, KEPT + 1)], "of q: all of the other's have left"
     assert harness.take(99) == ["a"] * 2 * KEPT
 
 
@@ -96,7 +99,7 @@ def test_every_way_to_settle_a_message_removes_it_from_the_pending_table(harness
         *harness.move("other", harness.read()[1]),
     ]
     assert set(verdicts) == {SettleResult.DONE}
-    assert not {1, 2, 3, 4} & {at for _, at in table(tmp_path)}
+    assert not {1, 2, 3, 4} & {number for _, number in table(tmp_path)}
     harness.purge()
     assert table(tmp_path) == []
 
@@ -105,11 +108,11 @@ def test_an_unacknowledged_message_between_others_stays_in_the_pending_table(
     harness: StoreHarness, tmp_path: Path
 ) -> None:
     harness.send(*"a" * 3 * KEPT)
-    got = harness.receive(5)
-    harness.ack(got[0], got[2])
-    assert [at for _, at in table(tmp_path)][:3] == [2, 4, 5]
-    harness.ack(*got[1:2], *got[3:])
-    assert [at for _, at in table(tmp_path)][:1] == [6]
+    deliveries = harness.receive(5)
+    harness.ack(deliveries[0], deliveries[2])
+    assert [number for _, number in table(tmp_path)][:3] == [2, 4, 5]
+    harness.ack(*deliveries[1:2], *deliveries[3:])
+    assert [number for _, number in table(tmp_path)][:1] == [6]
 
 
 def test_receive_notices_changes_by_another_process(harness: StoreHarness, tmp_path: Path) -> None:
@@ -145,7 +148,9 @@ def test_a_message_moved_back_precedes_newer_ones_in_the_pending_table(harness: 
     assert harness.take(9) == ["a1", "a4"]
     harness.wait(60)
     harness.move("q", *harness.read(queue="other"), queue="other")
-    assert [at for _, at in table(tmp_path)] == [1, 2, 3], "up to its place, so that the newest are behind all others"
+    assert [number for _, number in table(tmp_path)] == [1, 2, 3], (
+        "up to its place, so that the newest are behind all others"
+    )
     assert harness.take(9) == ["a1", "a2", "a3", "a4"]
 
 
@@ -157,9 +162,9 @@ def test_a_rolled_back_send_leaves_the_pending_table_unchanged(harness: StoreHar
         info = store.queues["q"]
         store.send(info, [Draft("b", Content.TEXT, "b")] * 3 * KEPT, harness.now)
         store.settle(info, [Settlement(first.entry.sequence_number, first.token, SettleAction.ACK)], harness.now)
-        assert [each.entry.body for each in store.receive(info, [ReceiveRequest(1, group="a")], harness.now)[0]] == [
-            "a2"
-        ]
+        assert [
+            delivery.entry.body for delivery in store.receive(info, [ReceiveRequest(1, group="a")], harness.now)[0]
+        ] == ["a2"]
         raise ZeroDivisionError
     assert table(tmp_path) == []
     harness.send("c1")  # it has the number that a message of b had
@@ -173,6 +178,6 @@ def test_a_reopened_file_delivers_messages_inside_and_outside_the_pending_table(
 ) -> None:
     harness.send(*"ab" * KEPT, *"ab" * (KEPT // 2))
     harness.close()
-    again = opened(tmp_path)
-    assert again.take(99) == [*"a" * (KEPT + KEPT // 2), *"b" * (KEPT + KEPT // 2)]
-    again.close()
+    reopened = opened(tmp_path)
+    assert reopened.take(99) == [*"a" * (KEPT + KEPT // 2), *"b" * (KEPT + KEPT // 2)]
+    reopened.close()

@@ -30,13 +30,13 @@ def test_a_group_with_higher_priority_is_received_first_in_its_own_order(ranked:
 def test_priority_lead_bounds_the_number_of_messages_passed(ranked: StoreHarness) -> None:
     ranked.prioritize("c", 1)
     ranked.send("a1")
-    taken = []
+    bodies = []
     for number in range(10):
         ranked.send(f"c{number}")
-        taken += ranked.take()
+        bodies += ranked.take()
         ranked.wait(100)
         ranked.ack(*[])
-    assert taken.index("a1") <= LEAD + 1, taken
+    assert bodies.index("a1") <= LEAD + 1, bodies
 
 
 def test_a_new_priority_applies_to_waiting_groups(ranked: StoreHarness) -> None:
@@ -95,17 +95,21 @@ def test_priority_lead_bounds_which_messages_may_pass_another(
     harness.make("q", priority_lead=lead)
     for group, priority in priorities.items():
         harness.prioritize(group, priority)
-    numbers = [each.sequence_number for each in harness.send(*sent)]
+    numbers = [receipt.sequence_number for receipt in harness.send(*sent)]
     order: list[int] = []
-    while got := harness.receive(1):
-        order += [each.entry.sequence_number for each in got]
-        harness.ack(*got)
+    while deliveries := harness.receive(1):
+        order += [delivery.entry.sequence_number for delivery in deliveries]
+        harness.ack(*deliveries)
     assert sorted(order) == numbers
     rank = {number: priorities.get(group, 0) for number, group in zip(numbers, sent, strict=True)}
-    for at, number in enumerate(order):
-        for other in order[:at]:
+    for index, number in enumerate(order):
+        for other in order[:index]:
             if other > number:
-                head = min(each for each in order[order.index(other) :] if rank[each] == rank[number] or each == number)
+                head = min(
+                    candidate
+                    for candidate in order[order.index(other) :]
+                    if rank[candidate] == rank[number] or candidate == number
+                )
                 assert other - min(head, number) <= lead * max(0, rank[other] - rank[number]) or head < number
 
 
@@ -117,7 +121,7 @@ def test_prioritize_and_priority_verbs(address: str) -> None:
         assert (queue.priority("b"), queue.priority("a")) == (3, 0)
         queue.send("a", group="a")
         queue.send("b", group="b")
-        assert [each.body for each in queue.receive(3)] == ["x", "b", "a"]
+        assert [message.body for message in queue.receive(3)] == ["x", "b", "a"]
         for wrong in (101, 1.5, True, "high"):
             with pytest.raises(InputError, match="priority is"):
                 queue.prioritize("b", wrong)

@@ -28,9 +28,9 @@ def test_concurrent_processes_keep_group_order_and_process_each_message_once(tmp
         seen: list[int] = []
         while len(seen) < every:  # somebody reads along while they send
             assert not any(process.poll() for process in running), "one of them has failed"
-            for each in reader.read(7):
-                seen.append(each.sequence_number)
-                reader.commit(each.sequence_number)
+            for entry in reader.read(7):
+                seen.append(entry.sequence_number)
+                reader.commit(entry.sequence_number)
         assert [process.wait(120) for process in running] == [0] * 5
         with db.transaction() as tx:
             applied = tx.execute("select grp, number from applied order by place").fetchall()

@@ -77,7 +77,7 @@ def test_send_refuses_invalid_arguments_and_sends_nothing(db: Database, wrong: d
 def test_send_many_sends_no_message_if_one_is_invalid(db: Database) -> None:
     queue = db.queue("q")
     sent = queue.send_many(draft(n, group=f"g{n % 3}") for n in range(10))
-    assert [each.duplicate for each in sent] == [False] * 10
+    assert [receipt.duplicate for receipt in sent] == [False] * 10
     with pytest.raises(InputError):
         queue.send_many(draft("x", group=group) for group in ("a", ""))
     assert queue.depth().messages == 10
@@ -88,11 +88,11 @@ def test_ack_nack_and_extend_accept_several_messages(db: Database) -> None:
     queue.send_many(draft(n, group="g") for n in range(3))
     first = queue.receive(3)
     queue.nack(first)
-    again = queue.receive(3)
-    queue.extend(again, 60)
-    queue.ack(again[:2])
-    with pytest.raises(LeaseExpired, match=rf"message {again[0].sequence_number} was not changed.*1 more"):
-        queue.ack(again)  # each for itself: the third is done all the same
+    redelivered = queue.receive(3)
+    queue.extend(redelivered, 60)
+    queue.ack(redelivered[:2])
+    with pytest.raises(LeaseExpired, match=rf"message {redelivered[0].sequence_number} was not changed.*1 more"):
+        queue.ack(redelivered)  # each for itself: the third is done all the same
     assert queue.depth().messages == 0
 
 
@@ -117,7 +117,7 @@ def test_reject_moves_the_message_with_its_note_and_the_group_continues(db: Data
     queue.send_many(draft(n, group="g") for n in range(2))
     (message,) = queue.receive()
     message.reject("no such account")
-    assert [each.body for each in queue.receive(10)] == [1]
+    assert [message.body for message in queue.receive(10)] == [1]
     (dead,) = db.queue("dead").peek()
     assert (dead.body, dead.group, dead.note, dead.came_from, dead.id) == (0, "g", "no such account", "q", message.id)
     with pytest.raises(InputError, match="queue 'dead' has no dead_letter queue; name the target"):
@@ -133,12 +133,12 @@ def test_redrive_returns_messages_to_their_old_positions(db: Database) -> None:
     dead.send("of its own")
     assert dead.redrive() == 2
     assert dead.depth().messages == 1
-    assert [each.body for each in queue.receive(10)] == [0, 1, 2, 3]
+    assert [message.body for message in queue.receive(10)] == [0, 1, 2, 3]
     with pytest.raises(NoSuchQueue):
         dead.redrive(to="nowhere")
     other = db.queue("other")
     assert dead.redrive(to="other") == 1
-    assert [each.body for each in other.peek()] == ["of its own"]
+    assert [message.body for message in other.peek()] == ["of its own"]
 
 
 def test_redrive_skips_a_message_in_flight(db: Database) -> None:
@@ -214,19 +214,19 @@ def test_a_reader_reads_all_messages_and_can_seek_back(db: Database) -> None:
     assert reader.read() == []  # from now on what it has not read is kept
     sent = queue.send_many(draft(n, group=f"g{n}") for n in range(5))
     queue.ack(queue.receive(10))
-    assert [each.body for each in reader.read(3)] == [0, 1, 2]
+    assert [message.body for message in reader.read(3)] == [0, 1, 2]
     reader.commit(sent[2].sequence_number)
-    assert [each.body for each in reader.read()] == [3, 4]
+    assert [message.body for message in reader.read()] == [3, 4]
     reader.commit(sent[0].sequence_number)  # an old one changes nothing
     assert reader.position() == sent[2].sequence_number
-    assert [each.body for each in reader.read(after=0)] == [3, 4]  # what all have read is gone
+    assert [message.body for message in reader.read(after=0)] == [3, 4]  # what all have read is gone
     queue.send(5)
     reader.seek(sent[3].sequence_number)
-    assert [each.body for each in reader.read()] == [4, 5]
+    assert [message.body for message in reader.read()] == [4, 5]
     with pytest.raises(InputError, match=r"is beyond the end of queue 'q'; its last message is \d"):
         reader.seek(sent[4].sequence_number + 2)
     reader.delete()
-    assert [each.body for each in queue.peek()] == [5]
+    assert [message.body for message in queue.peek()] == [5]
 
 
 def test_a_transaction_commits_all_of_it_or_nothing(db: Database) -> None:
@@ -264,7 +264,7 @@ def test_every_verb_works_within_a_transaction(db: Database) -> None:
         assert reader.read(tx=tx) == []
         sent = queue.send("x", group="a", tx=tx)
         assert (queue.depth(tx).messages, [view.group for view in queue.groups(tx=tx)]) == (1, ["a"])
-        assert [each.body for each in (*queue.peek(tx=tx), *reader.read(tx=tx))] == ["x", "x"]
+        assert [message.body for message in (*queue.peek(tx=tx), *reader.read(tx=tx))] == ["x", "x"]
         reader.commit(sent.sequence_number, tx)
         assert reader.position(tx) == queue.info(tx).readers["r"] == sent.sequence_number
         reader.delete(tx)
@@ -304,6 +304,6 @@ def test_open_refuses_an_unknown_scheme_or_missing_directory(tmp_path: Path) -> 
 def test_an_in_memory_database_works_and_closes() -> None:
     with inturn.open(":memory:") as db:
         db.queue("q").send("x")
-        assert [each.body for each in db.queue("q").receive()] == ["x"]
+        assert [message.body for message in db.queue("q").receive()] == ["x"]
     with pytest.raises(StoreError, match="the database is closed"):
         db.queue("q")

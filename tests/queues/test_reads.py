@@ -27,20 +27,20 @@ from waiting import DEADLINE_S, until
 READS: dict[str, Callable[[Database], Any]] = {
     "depth": lambda db: db.queue("q", create=False).depth().messages,
     "info": lambda db: db.queue("q", create=False).info().depth,
-    "peek": lambda db: [each.body for each in db.queue("q", create=False).peek()],
-    "peek in a group": lambda db: [each.body for each in db.queue("q", create=False).peek(group="a")],
-    "groups": lambda db: [each.group for each in db.queue("q", create=False).groups()],
-    "parked groups": lambda db: [each.group for each in db.queue("q", create=False).parked()],
-    "deferred": lambda db: [each.body for each in db.queue("q", create=False).deferred()],
-    "log": lambda db: [each.body for each in db.queue("q", create=False).log()],
+    "peek": lambda db: [message.body for message in db.queue("q", create=False).peek()],
+    "peek in a group": lambda db: [message.body for message in db.queue("q", create=False).peek(group="a")],
+    "groups": lambda db: [group.group for group in db.queue("q", create=False).groups()],
+    "parked groups": lambda db: [group.group for group in db.queue("q", create=False).parked()],
+    "deferred": lambda db: [message.body for message in db.queue("q", create=False).deferred()],
+    "log": lambda db: [message.body for message in db.queue("q", create=False).log()],
     "last revision": lambda db: db.queue("q", create=False).last_revision("a"),
     "priority": lambda db: db.queue("q", create=False).priority("a"),
     "position": lambda db: db.queue("q", create=False).reader("mirror").position(),
     "place": lambda db: db.queue("q", create=False).reader("mirror").place(),
     "queues": lambda db: db.queues(),
     "pipelines": lambda db: db.pipelines(),
-    "figures": lambda db: [each.queue for each in db.figures().queues],
-    "states": lambda db: [each.state for each in db.pipeline("ledger").states()],
+    "figures": lambda db: [figures.queue for figures in db.figures().queues],
+    "states": lambda db: [row.state for row in db.pipeline("ledger").states()],
     "explain": lambda db: db.pipeline("ledger").inspector.explain("z"),
 }
 
@@ -57,9 +57,9 @@ def post(state: Any, message: Any) -> Any:
 def path(tmp_path: Path) -> str:
     """A file with a queue, whose newest messages are in no index, and a pipeline."""
     path = str(tmp_path / "shop.db")
-    line = Pipeline(name="ledger", group="account", order=Gapless("revision"), handler=post)
+    pipeline = Pipeline(name="ledger", group="account", order=Gapless("revision"), handler=post)
     with inturn.open(path, durable=False) as db:
-        with Worker(line, db.queue("ledger")) as worker:
+        with Worker(pipeline, db.queue("ledger")) as worker:
             db.queue("ledger").send({"account": "z", "revision": 1, "amount": 5}, group="z")
             worker.drain(DEADLINE_S)
         queue = db.queue("q", QueueSettings(keep_for="1 day"))
@@ -94,8 +94,8 @@ def test_a_read_succeeds_while_another_connection_holds_the_write_lock(db: Datab
 
 
 def test_reads_return_correct_results_under_a_write_lock(db: Database, locked: None) -> None:
-    found = {name: read(db) for name, read in READS.items()}
-    assert found | {"explain": "", "place": ""} == {
+    results = {name: read(db) for name, read in READS.items()}
+    assert results | {"explain": "", "place": ""} == {
         "depth": 5,
         "info": 5,
         "peek": [1, 2, 3, 4, 5],
@@ -141,7 +141,9 @@ def test_an_async_read_needs_no_write_lock(db: Database, locked: None) -> None:
     ids=" ".join,
 )
 def test_read_only_commands_need_no_write_lock(path: str, locked: None, command: list[str]) -> None:
-    done = CliRunner().invoke(app, [f"{path}{each}" if each in ("", "#q", "#ledger") else each for each in command])
+    done = CliRunner().invoke(
+        app, [f"{path}{argument}" if argument in ("", "#q", "#ledger") else argument for argument in command]
+    )
     assert done.exit_code == 0, done.output
 
 
@@ -149,7 +151,7 @@ def test_a_read_sees_earlier_sends_of_its_process(db: Database) -> None:
     queue = db.queue("q", create=False)
     for number in range(6, 9):
         queue.send(number, group=f"new {number}")
-        assert [each.body for each in queue.peek(group=f"new {number}")] == [number]
+        assert [message.body for message in queue.peek(group=f"new {number}")] == [number]
         assert queue.groups(f"new {number}")[0].depth == 1
     assert queue.depth().messages == 8
 
@@ -170,13 +172,13 @@ def test_a_read_sees_nothing_of_an_uncommitted_transaction(db: Database) -> None
 
 def test_many_reading_threads_share_few_connections(db: Database) -> None:
     queue = db.queue("q", create=False)
-    found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(queue.depth().messages)) for _ in range(50)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(DEADLINE_S)
-    assert found == [5] * len(threads)
+    depths: list[int] = []
+    threads = [threading.Thread(target=lambda: depths.append(queue.depth().messages)) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert depths == [5] * len(threads)
     assert 1 <= len(reads_of(db)._idle) <= limits.READERS
 
 
@@ -192,8 +194,8 @@ def test_close_waits_for_running_reads(path: str) -> None:
         assert go_on.wait(DEADLINE_S)
         return int(store.queues["q"].depth)
 
-    found: list[int] = []
-    reading = threading.Thread(target=lambda: found.append(db.writer.run(Read("q", slow))))
+    results: list[int] = []
+    reading = threading.Thread(target=lambda: results.append(db.writer.run(Read("q", slow))))
     reading.start()
     assert begun.wait(DEADLINE_S)
     closing = threading.Thread(target=db.close)
@@ -201,9 +203,9 @@ def test_close_waits_for_running_reads(path: str) -> None:
     until(lambda: reads_of(db)._is_closed)
     assert closing.is_alive()
     go_on.set()
-    for each in (reading, closing):
-        each.join(DEADLINE_S)
-    assert found == [6]
+    for thread in (reading, closing):
+        thread.join(DEADLINE_S)
+    assert results == [6]
     assert not Path(f"{path}-wal").exists()
     assert not reads_of(db)._idle
     with pytest.raises(StoreError, match="the database is closed"):

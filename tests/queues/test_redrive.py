@@ -30,10 +30,10 @@ def test_redrive_leaves_messages_in_flight(pair: tuple[Queue, Queue]) -> None:
     fail(queue, "a", "b")
     (looked_at,) = dead.receive()
     assert dead.redrive() == 1
-    assert [each.body for each in queue.peek()] == ["b"]
+    assert [message.body for message in queue.peek()] == ["b"]
     looked_at.nack()
     assert dead.redrive() == 1
-    assert [each.body for each in queue.peek()] == ["a", "b"]
+    assert [message.body for message in queue.peek()] == ["a", "b"]
 
 
 def test_redrive_limit_ignores_messages_sent_directly_to_the_dead_letter_queue(pair: tuple[Queue, Queue]) -> None:
@@ -42,7 +42,7 @@ def test_redrive_limit_ignores_messages_sent_directly_to_the_dead_letter_queue(p
         dead.send(f"own {number}")
     fail(queue, "a", "b")
     assert [dead.redrive(1), dead.redrive(1), dead.redrive(1)] == [1, 1, 0]
-    assert [each.body for each in queue.peek()] == ["a", "b"]
+    assert [message.body for message in queue.peek()] == ["a", "b"]
     assert dead.depth().messages == 3
 
 

@@ -36,10 +36,10 @@ def beside(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def cut(db: Database, beside: psycopg.Connection[Any]) -> None:
+def cut(db: Database, connection: psycopg.Connection[Any]) -> None:
     """The server ends the connection, as one does that is started again."""
     pid = db.store._connection.pgconn.backend_pid  # type: ignore[attr-defined]
-    beside.execute("select pg_terminate_backend(%s, 10000)", (pid,))
+    connection.execute("select pg_terminate_backend(%s, 10000)", (pid,))
 
 
 # --- connecting ---
@@ -56,18 +56,18 @@ def test_an_unreachable_server_is_reported_without_the_password(tmp_path: Any) -
 def test_open_with_create_false_creates_no_tables(empty_postgres_url: str) -> None:
     with pytest.raises(StoreError, match="the database has no queues; create one first"):
         inturn.open(empty_postgres_url, create=False)
-    with psycopg.connect(empty_postgres_url) as beside:
-        assert beside.execute("select to_regclass('inturn_meta')").fetchone() == (None,)
+    with psycopg.connect(empty_postgres_url) as connection:
+        assert connection.execute("select to_regclass('inturn_meta')").fetchone() == (None,)
     inturn.open(empty_postgres_url).close()
     with inturn.open(empty_postgres_url, create=False) as db:
         assert db.queues() == []
 
 
 def test_concurrent_opens_of_an_empty_schema_wait_for_each_other(empty_postgres_url: str) -> None:
-    gate = threading.Barrier(4, timeout=DEADLINE_S)
+    barrier = threading.Barrier(4, timeout=DEADLINE_S)
 
     def make() -> int:
-        gate.wait()
+        barrier.wait()
         with inturn.open(empty_postgres_url) as db:
             return db.queue("q").depth().messages
 
@@ -105,7 +105,7 @@ def test_an_idle_lost_connection_is_reopened(db: Database, beside: psycopg.Conne
     queue.send("a")
     cut(db, beside)
     queue.send("b")
-    assert [each.body for each in queue.receive(10)] == ["a", "b"]
+    assert [message.body for message in queue.receive(10)] == ["a", "b"]
 
 
 def test_a_transaction_whose_connection_is_lost_is_rolled_back_and_reported(
@@ -118,7 +118,7 @@ def test_a_transaction_whose_connection_is_lost_is_rolled_back_and_reported(
         cut(db, beside)
     assert queue.depth().messages == 0
     queue.send("a")
-    assert [each.body for each in queue.receive(10)] == ["a"]
+    assert [message.body for message in queue.receive(10)] == ["a"]
 
 
 def test_a_command_whose_connection_is_lost_is_retried(db: Database, beside: psycopg.Connection[Any]) -> None:
@@ -144,12 +144,12 @@ def test_a_commit_with_a_lost_connection_is_checked_on_the_server(
     sent = queue.send("a")
     lose_commit(db, monkeypatch, partial(cut, db, beside))
     queue.send("b")
-    assert [each.body for each in queue.peek()] == ["there", "a", "b"]
+    assert [message.body for message in queue.peek()] == ["there", "a", "b"]
     assert queue.peek()[1].sequence_number == sent.sequence_number
     (message,) = queue.receive(1)
     lose_commit(db, monkeypatch)
     message.ack()
-    assert [each.body for each in queue.peek()] == ["a", "b"]
+    assert [message.body for message in queue.peek()] == ["a", "b"]
 
 
 def test_a_caller_transaction_commit_with_a_lost_connection_is_checked_on_the_server(
@@ -162,7 +162,7 @@ def test_a_caller_transaction_commit_with_a_lost_connection_is_checked_on_the_se
     with pytest.raises(StoreUnavailable, match="the transaction was rolled back"), db.transaction() as tx:  # noqa: PT012
         queue.send("b", tx=tx)
         lose_commit(db, monkeypatch, partial(cut, db, beside))
-    assert [each.body for each in queue.peek()] == ["a"]
+    assert [message.body for message in queue.peek()] == ["a"]
 
 
 @pytest.mark.parametrize("changed", [{"timeline": ""}, {"timeline": "of another"}, {"processes": {"1@before"}}])
@@ -186,18 +186,18 @@ def test_a_hanging_transaction_is_ended_by_the_server_and_others_continue(
     monkeypatch.setitem(inturn.store.postgres.connection._SETTINGS, "idle_in_transaction_session_timeout", "300ms")
     queue = db.queue("q")
     with inturn.open(postgres_url) as hanging:
-        mine = hanging.queue("q")
+        own_queue = hanging.queue("q")
         with pytest.raises(StoreError), hanging.transaction() as tx:  # noqa: PT012 - the block is what is tested
-            mine.send("never", tx=tx)
+            own_queue.send("never", tx=tx)
             queue.send("a")  # waits until the server has ended the other
             time.sleep(0.01)
-        mine.send("b")
-    assert [each.body for each in queue.receive(10)] == ["a", "b"]
+        own_queue.send("b")
+    assert [message.body for message in queue.receive(10)] == ["a", "b"]
 
 
 def test_deadlocked_transactions_are_retried(postgres_url: str) -> None:
     """One sends into two queues in one order, the other in the other, each waiting for the other's lock."""
-    gate = threading.Barrier(2, timeout=DEADLINE_S)
+    barrier = threading.Barrier(2, timeout=DEADLINE_S)
     with inturn.open(postgres_url) as one, inturn.open(postgres_url) as other:
         one.queue("a")
         one.queue("b")
@@ -209,7 +209,7 @@ def test_deadlocked_transactions_are_retried(postgres_url: str) -> None:
                 is_first_time = len(tries) <= 2
                 store.send(store.queues[names[0]], [draft("x")], now_ms)
                 if is_first_time:
-                    gate.wait(30)
+                    barrier.wait(30)
                 store.send(store.queues[names[1]], [draft("x")], now_ms)
 
             db.writer.run(inturn.store.commands.StoreCall("", both))
@@ -245,11 +245,11 @@ def test_a_locked_dead_letter_queue_blocks_no_receiver(db: Database, postgres_ur
     tried.nack()
     with psycopg.connect(postgres_url) as connection:
         dead.send("x", tx=connection)
-        assert [each.body for each in queue.receive(10)] == ["b1"]
+        assert [message.body for message in queue.receive(10)] == ["b1"]
         assert queue.receive(10, group="a") == []
         connection.commit()
-    assert [each.body for each in queue.receive(10)] == ["a2"]
-    assert [each.body for each in dead.receive(10)] == ["x", "a1"]
+    assert [message.body for message in queue.receive(10)] == ["a2"]
+    assert [message.body for message in dead.receive(10)] == ["x", "a1"]
 
 
 def test_waiting_for_a_lock_uses_no_processor_time(db: Database, postgres_url: str) -> None:
@@ -303,7 +303,7 @@ def test_a_waiting_receive_survives_the_loss_of_its_listen_connection(
         beside.execute("select pg_terminate_backend(%s, 10000)", pids[0])
         with inturn.open(postgres_url) as other:
             other.queue("q").send("x")
-        assert [each.body for each in waiting.result()] == ["x"]
+        assert [message.body for message in waiting.result()] == ["x"]
 
 
 def test_waiting_for_a_slow_transaction_blocks_no_other_group(db: Database, postgres_url: str) -> None:
@@ -314,13 +314,13 @@ def test_waiting_for_a_slow_transaction_blocks_no_other_group(db: Database, post
         queue.send("slow", group="a", tx=connection)
         waiting = [threads.submit(queue.send, number, group="a") for number in range(3)]
         time.sleep(0.05)
-        assert [each.body for each in queue.receive()] == ["there"]
+        assert [message.body for message in queue.receive()] == ["there"]
         assert other.send("x").duplicate is False
         with db.transaction() as tx:
-            assert [each.body for each in other.receive(tx=tx)] == ["x"]
-        assert not any(each.done() for each in waiting)
+            assert [message.body for message in other.receive(tx=tx)] == ["x"]
+        assert not any(future.done() for future in waiting)
         connection.commit()
-        assert len({each.result(30).sequence_number for each in waiting}) == 3
+        assert len({future.result(30).sequence_number for future in waiting}) == 3
     assert queue.peek()[1].body == "slow"
 
 
@@ -371,7 +371,7 @@ def test_a_nul_in_names_is_refused_and_in_bodies_stored(db: Database) -> None:
     assert (message.body, message.attributes) == ("a\0b", {"a": "\0"})
     db.queue("dead")
     message.reject("why\0", to="dead")
-    assert [each.note for each in db.queue("dead").peek()] == ["why\\x00"]
+    assert [message.note for message in db.queue("dead").peek()] == ["why\\x00"]
 
 
 @pytest.mark.parametrize(("durable", "expected"), [(True, "on"), (False, "off")])

@@ -105,7 +105,7 @@ def test_a_transaction_id_reused_after_a_crash_does_not_prove_a_commit(
     with psycopg.connect(server.get_uri(), autocommit=True) as other:
         other.execute("alter system set wal_writer_delay = '10s'")  # else it may be on the disk by then
     crash(server)
-    found: list[str] = []
+    statuses: list[str] = []
     with inturn.open(server.get_uri()) as db:
         queue = db.queue("q")
 
@@ -113,14 +113,14 @@ def test_a_transaction_id_reused_after_a_crash_does_not_prove_a_commit(
             (number,) = db.store.wire.noted.rows[0]  # type: ignore[attr-defined]
             crash(server)
             with psycopg.connect(server.get_uri(), autocommit=True) as other:
-                given = 0
-                while given < int(number):
-                    (given,) = other.execute("select pg_current_xact_id()::text::bigint").fetchone() or (0,)
-                found.extend(other.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchone() or ())
+                current = 0
+                while current < int(number):
+                    (current,) = other.execute("select pg_current_xact_id()::text::bigint").fetchone() or (0,)
+                statuses.extend(other.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchone() or ())
 
-        while "committed" not in found and len(found) < 10:
+        while "committed" not in statuses and len(statuses) < 10:
             lose_commit(db, monkeypatch, crash_and_go_on)
             with pytest.raises(StoreUnavailable, match="it is unknown whether the transaction was committed"):
                 queue.send("lost")
-        assert "committed" in found
+        assert "committed" in statuses
         assert not queue.peek()

@@ -17,7 +17,7 @@ from inturn.queue import Queue, QueueSettings, draft
 from inturn.store.postgres import statements
 from inturn.store.postgres.connection import connect
 
-QUEUE_SQL = "".join((files("inturn.store") / each).read_text() for each in ("postgres/queue.sql", "sql/queues.sql"))
+QUEUE_SQL = "".join((files("inturn.store") / name).read_text() for name in ("postgres/queue.sql", "sql/queues.sql"))
 HOT = set(re.findall(r"^-- name: (\w+)$", QUEUE_SQL, re.MULTILINE)) - {
     "queues",
     "groups",
@@ -55,10 +55,10 @@ def read_of(db: Database, url: str) -> Counter[str]:
     """How many entries of each index inturn's connection has gone through in all."""
     db.store._connection.execute("select pg_stat_force_next_flush()")  # type: ignore[attr-defined]
     with psycopg.connect(url, autocommit=True) as connection:
-        found = connection.execute(
+        cursor = connection.execute(
             "select indexrelname, idx_tup_read from pg_stat_user_indexes where schemaname = current_schema()"
         )
-        return Counter(dict(found.fetchall()))
+        return Counter(dict(cursor.fetchall()))
 
 
 def read(db: Database, url: str) -> int:
@@ -173,7 +173,7 @@ def test_places_removed_by_receive_with_group_lie_before_the_scan_start(postgres
 def plans(url: str) -> dict[str, list[str]]:
     """How each statement looks things up: by which indices, with which conditions."""
     connection, _ = connect(url)
-    found = {}
+    by_name = {}
     with connection:
         for name in sorted(HOT):
             rows = connection.execute(f"explain (generic_plan) {statements._SQL[name]}".encode()).fetchall()
@@ -183,8 +183,8 @@ def plans(url: str) -> dict[str, list[str]]:
             for scan in scans:
                 assert re.search(r"Index Cond|TID Cond", scan), f"{name} walks an index:\n{text}"
             plain = (re.sub(r" \w+  \(cost=.*\)|InitPlan \d+|\$\d+", "", scan) for scan in scans)
-            found[name] = sorted(" ".join(each.split()) for each in plain)
-    return found
+            by_name[name] = sorted(" ".join(step.split()) for step in plain)
+    return by_name
 
 
 def test_query_plans_do_not_change_with_the_table_contents(empty_postgres_url: str) -> None:
@@ -192,37 +192,37 @@ def test_query_plans_do_not_change_with_the_table_contents(empty_postgres_url: s
     url = empty_postgres_url
     with inturn.open(url, durable=False) as db, psycopg.connect(url, autocommit=True) as other:
         queue = db.queue("q", QueueSettings(retention_s=1000))
-        found = [plans(url)]
+        results = [plans(url)]
         for live in (0, 1, 2):
             with held(url, writes=False):
                 queue.send_many([draft(n, group=f"g{n}", dedup_id=f"{live}-{n}") for n in range(1_000)])
-                taken = queue.receive(1_000)
-                queue.ack(taken[live:])
+                messages = queue.receive(1_000)
+                queue.ack(messages[live:])
                 other.execute("analyze")
-                found.append(plans(url))
-                queue.ack(taken[:live])
+                results.append(plans(url))
+                queue.ack(messages[:live])
         for given_back in (1, 1_000):  # places in the line
             with held(url, writes=False):
                 queue.send_many([draft(n, group=f"g{n}") for n in range(1_000)])
-                taken = queue.receive(1_000)
-                queue.nack(taken[:given_back])
-                queue.ack(taken[given_back:])
-                taken = queue.receive(1_000)
+                messages = queue.receive(1_000)
+                queue.nack(messages[:given_back])
+                queue.ack(messages[given_back:])
+                messages = queue.receive(1_000)
                 other.execute("analyze")
-                found.append(plans(url))
-                queue.nack(taken)
+                results.append(plans(url))
+                queue.nack(messages)
                 queue.receive(1)
                 other.execute("analyze")
-                found.append(plans(url))
-        for at in range(0, 20_000, 2_000):
-            queue.send_many([draft(at, group=str(n % 100), dedup_id=str(at + n)) for n in range(2_000)])
+                results.append(plans(url))
+        for start in range(0, 20_000, 2_000):
+            queue.send_many([draft(start, group=str(n % 100), dedup_id=str(start + n)) for n in range(2_000)])
         queue.receive(1_000)
         other.execute("analyze")
-        found.append(plans(url))
+        results.append(plans(url))
     changed = [
-        f"{name}: {found[0][name]} becomes {each[name]}"
-        for each in found
+        f"{name}: {results[0][name]} becomes {plan[name]}"
+        for plan in results
         for name in HOT
-        if each[name] != found[0][name]
+        if plan[name] != results[0][name]
     ]
     assert not changed, "\n".join(changed)

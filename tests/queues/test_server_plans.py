@@ -13,11 +13,11 @@ from inturn.store.postgres.connection import connect
 from inturn.store.postgres.statements import text_of
 from inturn.store.records import GroupRecord, GroupUpdate, HeldRecord, OutputRecord, PipelineInfo
 
-OWN = [f"postgres/{each}" for each in ("pipelines", "keys", "log", "kept_log", "producers")]
+OWN = [f"postgres/{name}" for name in ("pipelines", "keys", "log", "kept_log", "producers")]
 NAMES = [
     name
-    for each in (*OWN, "sql/pipelines", "sql/queues")
-    for name in re.findall(r"^-- name: (\w+)$", (files("inturn.store") / f"{each}.sql").read_text(), re.MULTILINE)
+    for file in (*OWN, "sql/pipelines", "sql/queues")
+    for name in re.findall(r"^-- name: (\w+)$", (files("inturn.store") / f"{file}.sql").read_text(), re.MULTILINE)
     # all of a few; what has no table to look through; what counts all, for a person; what ends at the first row that
     # is not refused, and is asked only while a worker drains its queue; figures, up to a limit; what an erasure changes
     if name
@@ -44,17 +44,17 @@ def fill(url: str, rows: int) -> None:
     with store.transaction():
         info = PipelineInfo(0, "p")
         store.pipelines.save(info)
-        for at in range(0, rows, 5_000):
-            kept = [
+        for start in range(0, rows, 5_000):
+            updates = [
                 GroupUpdate(
                     GroupRecord(f"g{n}", 0, "open", b"", b"", 1, 5, n),
                     [HeldRecord(0, 1, "", f"{n}", 5, b"", "{}")],
                     (),
                     [OutputRecord(0, f"g{n}", None, 1, None, 0, f"{n}", "{}")],
                 )
-                for n in range(at, at + 5_000)
+                for n in range(start, start + 5_000)
             ]
-            store.pipelines.save_updates(info, kept, [], 0)
+            store.pipelines.save_updates(info, updates, [], 0)
         store.pipelines.claim(info, 1_000, 1, 10**12, 1)
         store.execute("insert into inturn_key select 's', n::text, '{}', n from generate_series(1, %s) n", (rows,))
     store.close()
@@ -94,9 +94,9 @@ def wrongly(connection: psycopg.Connection[Any], name: str) -> list[str]:
     """How a statement looks through a table."""
     plan = connection.execute(f"explain (generic_plan) {text_of(name)}".encode()).fetchall()
     text = "\n".join(line for (line,) in plan)
-    found = re.findall(r"Seq Scan.*", text)
+    scans = re.findall(r"Seq Scan.*", text)
     for scan in re.findall(r"(?:Index|Index Only|Tid) Scan .*\n.*", text):
         is_all = re.search(r"Index Cond: \(pipeline = \$1\)$", scan)
         if not re.search(r"Index Cond|TID Cond", scan) or (is_all and not re.search(SHORT, scan)):
-            found.append(" ".join(scan.split()))
-    return found
+            scans.append(" ".join(scan.split()))
+    return scans

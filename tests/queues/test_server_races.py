@@ -34,7 +34,7 @@ def databases(postgres_url: str) -> Iterator[list[Database]]:
 
 def orders_seen(url: str) -> tuple[list[list[int]], list[int]]:
     """What readers have seen of a queue, each in its order, while many send in slow transactions; and what there is."""
-    senders, readers, each = 6, 3, 12
+    senders, readers, per_sender = 6, 3, 12
     with inturn.open(url) as db:
         queue = db.queue("q")
         queue.send("the first")  # what is prepared and looked at once is over
@@ -43,29 +43,29 @@ def orders_seen(url: str) -> tuple[list[list[int]], list[int]]:
     with ExitStack() as stack:
         opened = [stack.enter_context(inturn.open(url)) for _ in range(senders + readers)]
 
-        def send(at: int) -> None:
-            chance, mine = random.Random(at), opened[at].queue("q")
-            for number in range(each):
-                with opened[at].transaction() as tx:
-                    mine.send(number, tx=tx)
+        def send(index: int) -> None:
+            chance, own_queue = random.Random(index), opened[index].queue("q")
+            for number in range(per_sender):
+                with opened[index].transaction() as tx:
+                    own_queue.send(number, tx=tx)
                     time.sleep(chance.choice([0, 0.001, 0.004]))
 
-        def read(at: int) -> None:
-            mine, last, had = opened[senders + at].queue("q").reader(f"r{at}"), 0, 1
+        def read(index: int) -> None:
+            reader, last, had = opened[senders + index].queue("q").reader(f"r{index}"), 0, 1
             while had or not is_over.is_set():
                 is_last = is_over.is_set()
-                entries = mine.read(1000, after=last)
+                entries = reader.read(1000, after=last)
                 had = len(entries) + (not is_last)
-                seen[at] += [entry.sequence_number for entry in entries]
-                last = seen[at][-1] if seen[at] else 0
+                seen[index] += [entry.sequence_number for entry in entries]
+                last = seen[index][-1] if seen[index] else 0
 
         def send_all() -> None:
-            together(*(lambda at=at: send(at) for at in range(senders)))  # type: ignore[misc]
+            together(*(lambda index=index: send(index) for index in range(senders)))  # type: ignore[misc]
             is_over.set()
 
-        together(send_all, *(lambda at=at: read(at) for at in range(readers)))  # type: ignore[misc]
-        there = [entry.sequence_number for entry in queue_of(opened[0]).peek(1000)]
-    return seen, there
+        together(send_all, *(lambda index=index: read(index) for index in range(readers)))  # type: ignore[misc]
+        order = [entry.sequence_number for entry in queue_of(opened[0]).peek(1000)]
+    return seen, order
 
 
 def queue_of(db: Database) -> Any:
@@ -73,10 +73,10 @@ def queue_of(db: Database) -> Any:
 
 
 def test_concurrent_readers_see_one_gapless_order(postgres_url: str) -> None:
-    seen, there = orders_seen(postgres_url)
-    assert seen == [there] * 3
-    assert there == list(range(there[0], there[0] + len(there))), "there are gaps"
-    assert len(there) == 6 * 12 + 1
+    seen, order = orders_seen(postgres_url)
+    assert seen == [order] * 3
+    assert order == list(range(order[0], order[0] + len(order))), "there are gaps"
+    assert len(order) == 6 * 12 + 1
 
 
 def test_without_the_numbering_lock_readers_would_miss_messages(
@@ -99,7 +99,7 @@ def test_without_the_numbering_lock_readers_would_miss_messages(
             early.send("early")  # with the lock it waits for the other's transaction
             seen = reader.read(10)
         assert reader.read(10, after=seen[-1].sequence_number) == []
-        bodies = [each.body for each in early.peek()]
+        bodies = [message.body for message in early.peek()]
         assert bodies == ["the first"] * 2 + ["late", "early"], "the late one is before what was read"
 
 
@@ -117,36 +117,36 @@ class Workshop:
         self.done: dict[object, tuple[str, int, int]] = {}  # by attempt, of which two may be at one message
         self.until = time.monotonic() + 60
 
-    def send(self, at: int) -> None:
+    def send(self, index: int) -> None:
         """Messages of one sender, some in slow transactions."""
-        chance, queue = random.Random(f"{self.seed} send {at}"), self.databases[at].queue("q")
+        chance, queue = random.Random(f"{self.seed} send {index}"), self.databases[index].queue("q")
         with psycopg.connect(self.url) as connection:
             for number in range(self.each):
                 group = f"g{chance.randrange(self.groups)}"
                 if chance.random() < 0.5:
-                    queue.send([at, number], group=group)
+                    queue.send([index, number], group=group)
                 else:
-                    queue.send([at, number], group=group, tx=connection)
+                    queue.send([index, number], group=group, tx=connection)
                     time.sleep(chance.choice([0, 0.002]))
                     connection.commit()
-                self.sent[at].append((group, number))
+                self.sent[index].append((group, number))
                 time.sleep(chance.choice([0, 0, 0.005]))
 
-    def work(self, at: int) -> None:
+    def work(self, index: int) -> None:
         """Work off, give some back, forget some."""
-        chance, queue = random.Random(f"{self.seed} work {at}"), self.databases[at % 3].queue("q")
+        chance, queue = random.Random(f"{self.seed} work {index}"), self.databases[index % 3].queue("q")
         with psycopg.connect(self.url) as connection:
             while len(self.done) < self.senders * self.each and time.monotonic() < self.until:
                 messages = queue.receive(chance.randint(1, 4), wait_s=0.05)
                 while messages:
-                    what = chance.random()
+                    draw = chance.random()
                     try:
-                        if what < 0.1:
+                        if draw < 0.1:
                             queue.nack(messages)
                             break
-                        if what < 0.12:
+                        if draw < 0.12:
                             break  # their leases end
-                        self.acknowledge(messages.pop(0), connection if what < 0.5 else None, chance)
+                        self.acknowledge(messages.pop(0), connection if draw < 0.5 else None, chance)
                     except LeaseExpired:
                         break
 
@@ -177,16 +177,16 @@ def test_concurrent_processes_deliver_each_group_in_order(
     queue = databases[0].queue("q", QueueSettings(visibility_timeout_s=0.25))
     shop = Workshop(databases, postgres_url, 3 * (soak_seed - 1) + seed)
     together(
-        *(lambda at=at: shop.send(at) for at in range(shop.senders)),  # type: ignore[misc]
-        *(lambda at=at: shop.work(at) for at in range(5)),  # type: ignore[misc]
+        *(lambda index=index: shop.send(index) for index in range(shop.senders)),  # type: ignore[misc]
+        *(lambda index=index: shop.work(index) for index in range(5)),  # type: ignore[misc]
     )
     assert queue.depth().messages == 0
     done = list(shop.done.values())
     assert len(done) == len(set(done)) == shop.senders * shop.each
-    for at in range(shop.senders):  # what one sends into a group comes in its order
-        for group in {name for name, _ in shop.sent[at]}:
-            expected = [number for name, number in shop.sent[at] if name == group]
-            assert [number for name, sender, number in done if (name, sender) == (group, at)] == expected
+    for index in range(shop.senders):  # what one sends into a group comes in its order
+        for group in {name for name, _ in shop.sent[index]}:
+            expected = [number for name, number in shop.sent[index] if name == group]
+            assert [number for name, sender, number in done if (name, sender) == (group, index)] == expected
 
 
 def test_a_send_racing_the_last_acknowledgement_does_not_stall_the_group(
@@ -196,9 +196,9 @@ def test_a_send_racing_the_last_acknowledgement_does_not_stall_the_group(
     chance = random.Random(7)
     one, other, third = (db.queue("q") for db in databases)
     rounds = 150
-    gate = threading.Barrier(3, timeout=DEADLINE_S)
+    barrier = threading.Barrier(3, timeout=DEADLINE_S)
     leases: list[Any] = []
-    found: list[Any] = []
+    bodies: list[Any] = []
     one.send(0, group="a")
     leases += one.receive(visibility_timeout_s=60)
     pauses = [[chance.choice([0, 0, 0.0005, 0.002]) for _ in range(4)] for _ in range(rounds)]
@@ -206,62 +206,62 @@ def test_a_send_racing_the_last_acknowledgement_does_not_stall_the_group(
     def acknowledge() -> None:
         with psycopg.connect(postgres_url) as connection:
             for pause in pauses:
-                gate.wait()
+                barrier.wait()
                 time.sleep(pause[0])
                 leases.pop().ack(tx=connection)
                 time.sleep(pause[1])
                 connection.commit()
-                gate.wait()
-                gate.wait()
+                barrier.wait()
+                barrier.wait()
 
     def send() -> None:
         with psycopg.connect(postgres_url) as connection:
-            for at, pause in enumerate(pauses, 1):
-                gate.wait()
+            for number, pause in enumerate(pauses, 1):
+                barrier.wait()
                 time.sleep(pause[2])
-                other.send(at, group="a", tx=connection)
+                other.send(number, group="a", tx=connection)
                 time.sleep(pause[3])
                 connection.commit()
-                gate.wait()
-                gate.wait()
+                barrier.wait()
+                barrier.wait()
 
     def receive() -> None:
         for _ in pauses:
-            gate.wait()
-            got = [*third.receive(visibility_timeout_s=60), *third.receive(visibility_timeout_s=60)]
-            gate.wait()
-            got += third.receive(visibility_timeout_s=60)  # both are done
-            found.extend(message.body for message in got)
-            leases.extend(got)
-            assert len(got) == 1, f"after {found[-3:]} the group stands still"
-            gate.wait()
+            barrier.wait()
+            messages = [*third.receive(visibility_timeout_s=60), *third.receive(visibility_timeout_s=60)]
+            barrier.wait()
+            messages += third.receive(visibility_timeout_s=60)  # both are done
+            bodies.extend(message.body for message in messages)
+            leases.extend(messages)
+            assert len(messages) == 1, f"after {bodies[-3:]} the group stands still"
+            barrier.wait()
 
     def or_break(act: Callable[[], None]) -> None:
         try:
             act()
         except BaseException:
-            gate.abort()
+            barrier.abort()
             raise
 
     with suppress(threading.BrokenBarrierError):
         together(*(lambda act=act: or_break(act) for act in (receive, acknowledge, send)))  # type: ignore[misc]
-    assert found == list(range(1, rounds + 1))
+    assert bodies == list(range(1, rounds + 1))
 
 
 # --- leases ---
 
 
 def test_a_paused_receiver_with_an_expired_lease_cannot_acknowledge(databases: list[Database]) -> None:
-    here, there = databases[0].queue("q"), databases[1].queue("q")
-    here.send("a", group="a")
-    (paused,) = here.receive(visibility_timeout_s=0.1)
-    (message,) = there.receive(wait_s=30)
+    first_queue, second_queue = databases[0].queue("q"), databases[1].queue("q")
+    first_queue.send("a", group="a")
+    (paused,) = first_queue.receive(visibility_timeout_s=0.1)
+    (message,) = second_queue.receive(wait_s=30)
     assert message.fencing_token > paused.fencing_token
     for act in (paused.ack, lambda: paused.extend(60), paused.nack, paused.defer):
         with pytest.raises(LeaseExpired):
             act()
     message.ack()
-    assert there.depth().messages == 0
+    assert second_queue.depth().messages == 0
 
 
 @pytest.mark.parametrize("address", ["postgres"], indirect=True)
@@ -269,19 +269,19 @@ def test_a_paused_receiver_with_an_expired_lease_cannot_acknowledge(databases: l
 def test_a_lease_expiring_during_an_uncommitted_ack_keeps_its_group_blocked(
     clocks: SkewedClocks, postgres_url: str, is_kept: bool
 ) -> None:
-    here, there = clocks.queue(), clocks.queue()
-    here.send_many([draft(body, group=body[0]) for body in ("a1", "a2", "b1")])
+    first_queue, second_queue = clocks.queue(), clocks.queue()
+    first_queue.send_many([draft(body, group=body[0]) for body in ("a1", "a2", "b1")])
     with psycopg.connect(postgres_url) as connection:
-        (message,) = here.receive(visibility_timeout_s=30)
+        (message,) = first_queue.receive(visibility_timeout_s=30)
         message.ack(tx=connection)
         clocks.now += 31
-        (beside,) = there.receive(visibility_timeout_s=60)
-        assert beside.body == "b1"
-        assert there.receive(wait_s=0.5) == []  # whatever the time: it may be acknowledged
+        (second_message,) = second_queue.receive(visibility_timeout_s=60)
+        assert second_message.body == "b1"
+        assert second_queue.receive(wait_s=0.5) == []  # whatever the time: it may be acknowledged
         if is_kept:
             connection.commit()
         else:
             connection.rollback()
-        (following,) = there.receive(wait_s=30)
+        (following,) = second_queue.receive(wait_s=30)
         assert (following.body, following.attempts) == (("a2", 1) if is_kept else ("a1", 2))
-    assert there.depth().messages == (2 if is_kept else 3)
+    assert second_queue.depth().messages == (2 if is_kept else 3)

@@ -18,8 +18,8 @@ DONE, EXPIRED, HELD, GONE, LATE = (
 )
 
 
-def bodies(got: list[Delivery]) -> list[str]:
-    return [str(each.entry.body) for each in got]
+def bodies(deliveries: list[Delivery]) -> list[str]:
+    return [str(delivery.entry.body) for delivery in deliveries]
 
 
 def locked(harness: StoreHarness, group: str | None = None, s: float = 10) -> SessionAnswer:
@@ -91,18 +91,18 @@ def test_session_messages_have_the_deadline_and_token_of_the_lock(harness: Store
 def test_extending_a_session_message_renews_the_lock(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     lock = locked(harness, s=10)
-    got = harness.within(lock, 2)
-    assert harness.extend(got[1], s=30) == [DONE]
+    deliveries = harness.within(lock, 2)
+    assert harness.extend(deliveries[1], s=30) == [DONE]
     harness.wait(29)
     assert harness.hold(lock, SessionVerb.LOOK).verdict is DONE
-    assert harness.ack(*got) == [DONE, DONE]
+    assert harness.ack(*deliveries) == [DONE, DONE]
 
 
 def test_extending_a_session_message_by_zero_releases_the_lock(harness: StoreHarness) -> None:
     """In one set with others, each of which sees what the one before has done."""
     harness.send("a1", "a2")
     lock = locked(harness)
-    first, second = (each.entry.sequence_number for each in harness.within(lock, 2))
+    first, second = (delivery.entry.sequence_number for delivery in harness.within(lock, 2))
     token = lock.group_lock.token
     assert harness.settle(
         Settlement(second, token, SettleAction.EXTEND), Settlement(first, token, SettleAction.ACK)
@@ -117,7 +117,7 @@ def test_an_expired_lock_releases_its_messages_and_refuses_every_verb(harness: S
     harness.send("a1", "a2", "a3")
     lock = locked(harness, s=10)
     harness.hold(lock, SessionVerb.SET_STATE, state=b"before")
-    got = harness.within(lock, 2)
+    deliveries = harness.within(lock, 2)
     harness.wait(10)
     for verb in (
         SessionVerb.LOOK,
@@ -128,15 +128,15 @@ def test_an_expired_lock_releases_its_messages_and_refuses_every_verb(harness: S
         SessionVerb.SET_STATE,
     ):
         assert harness.hold(lock, verb, s=10, note="late", state=b"late").verdict is EXPIRED
-    assert harness.ack(*got) + harness.defer(*got) + harness.nack(*got) == [EXPIRED] * 6
+    assert harness.ack(*deliveries) + harness.defer(*deliveries) + harness.nack(*deliveries) == [EXPIRED] * 6
     assert harness.within(lock) == []
-    again = locked(harness)
-    assert again.group_lock.token is not None
+    relocked = locked(harness)
+    assert relocked.group_lock.token is not None
     assert lock.group_lock.token is not None
-    assert again.group_lock.token > lock.group_lock.token
-    assert harness.hold(again, SessionVerb.GET_STATE).state == b"before"
-    assert bodies(harness.within(again, 5)) == ["a1", "a2", "a3"]
-    assert harness.ack(*got) == [EXPIRED, EXPIRED], "somebody else has them"
+    assert relocked.group_lock.token > lock.group_lock.token
+    assert harness.hold(relocked, SessionVerb.GET_STATE).state == b"before"
+    assert bodies(harness.within(relocked, 5)) == ["a1", "a2", "a3"]
+    assert harness.ack(*deliveries) == [EXPIRED, EXPIRED], "somebody else has them"
 
 
 def test_an_expired_lock_lets_ordinary_receivers_receive_the_group(harness: StoreHarness) -> None:
@@ -144,8 +144,8 @@ def test_an_expired_lock_lets_ordinary_receivers_receive_the_group(harness: Stor
     harness.within(locked(harness, s=10), 1)
     assert harness.take() == []
     harness.wait(10)
-    got = harness.receive(5)
-    assert [(each.entry.body, each.attempts) for each in got] == [("a1", 2), ("a2", 1)]
+    deliveries = harness.receive(5)
+    assert [(delivery.entry.body, delivery.attempts) for delivery in deliveries] == [("a1", 2), ("a2", 1)]
 
 
 def test_closing_a_session_returns_unsettled_messages(harness: StoreHarness) -> None:
@@ -162,7 +162,7 @@ def test_session_messages_behind_the_first_use_no_attempt(harness: StoreHarness)
     harness.send("a1", "a2")
     for attempt in (1, 2, 3):
         lock = locked(harness)
-        assert [each.attempts for each in harness.within(lock, 2)] == [attempt, 1]
+        assert [delivery.attempts for delivery in harness.within(lock, 2)] == [attempt, 1]
         harness.hold(lock, SessionVerb.CLOSE)
 
 
@@ -179,8 +179,8 @@ def test_a_group_with_a_message_in_flight_cannot_be_locked(harness: StoreHarness
 
 
 def test_a_session_skips_groups_that_are_not_free(harness: StoreHarness) -> None:
-    names = [chr(97 + at) for at in range(20)]
-    harness.send(*(f"{name}{at}" for name in names for at in (1, 2)))
+    names = [chr(97 + index) for index in range(20)]
+    harness.send(*(f"{name}{number}" for name in names for number in (1, 2)))
     for name in names[:-1]:
         first, second = harness.receive(2, group=name)
         harness.defer(second)
@@ -317,7 +317,7 @@ def test_park_without_a_session_needs_a_free_group(harness: StoreHarness) -> Non
     harness.wait(1)
     harness.ask("a", SessionVerb.PARK, note="second")
     harness.ask("empty", SessionVerb.PARK, note="third")
-    assert [(each.group, each.note) for each in harness.parked()] == [
+    assert [(group.group, group.note) for group in harness.parked()] == [
         ("b", "first"),
         ("a", "second"),
         ("empty", "third"),
@@ -336,7 +336,7 @@ def test_resume_with_a_parking_time_applies_only_to_that_parking(harness: StoreH
     assert harness.ask("a", SessionVerb.RESUME, s=parked_s + 1).verdict is GONE
     harness.ask("a", SessionVerb.PARK, note="again")
     assert harness.ask("a", SessionVerb.RESUME, s=parked_s).verdict is GONE
-    assert [each.note for each in harness.parked()] == ["again"]
+    assert [group.note for group in harness.parked()] == ["again"]
     assert harness.ask("a", SessionVerb.RESUME, s=parked_s + 1).verdict is DONE
     assert harness.parked() == []
 
@@ -392,10 +392,10 @@ def test_a_deferred_message_is_skipped_and_fetched_by_number(harness: StoreHarne
     assert harness.ack(first) == [EXPIRED], "its lease is over"
     (second,) = harness.receive()
     assert second.entry.body == "a2"
-    (again,) = harness.fetch(number)
-    assert (again.entry, again.attempts) == (first.entry, 1)
+    (redelivered,) = harness.fetch(number)
+    assert (redelivered.entry, redelivered.attempts) == (first.entry, 1)
     assert harness.fetch(number) == [], "somebody has it"
-    assert harness.ack(second, again) == [DONE, DONE]
+    assert harness.ack(second, redelivered) == [DONE, DONE]
     assert harness.fetch(number) == []
     assert harness.depth().messages == 0
 
@@ -409,7 +409,7 @@ def test_a_deferred_message_counts_in_depth_and_peek_but_is_not_ready(harness: S
     assert harness.bodies(pending=True, group="a") == ["a1", "a2"]
     assert harness.bodies(deferred=True) == harness.bodies(deferred=True, group="a") == ["a1"]
     assert harness.bodies(deferred=True, group="b") == []
-    assert [(each.group, each.depth) for each in harness.groups()] == [("a", 1), ("b", 1)]
+    assert [(group.group, group.depth) for group in harness.groups()] == [("a", 1), ("b", 1)]
     first, second, _ = harness.read()
     assert harness.bodies(group="a", after=first.sequence_number) == ["a2"]
     assert harness.bodies(group="a", after=second.sequence_number) == []
@@ -422,19 +422,19 @@ def test_a_fetched_unsettled_message_is_deferred_again(harness: StoreHarness) ->
     harness.defer(first)
     harness.nack(*harness.fetch(number))
     assert harness.bodies(deferred=True) == ["a1"]
-    (again,) = harness.fetch(number)
-    assert again.attempts == 2
+    (redelivered,) = harness.fetch(number)
+    assert redelivered.attempts == 2
     harness.wait(30)
-    assert harness.ack(again) == [EXPIRED]
+    assert harness.ack(redelivered) == [EXPIRED]
     assert harness.take(5) == ["a2"], "it is not back in line"
-    (again,) = harness.fetch(number)
-    harness.nack(again, s=5)
+    (redelivered,) = harness.fetch(number)
+    harness.nack(redelivered, s=5)
     assert harness.fetch(number) == []
     harness.wait(5)
-    (again,) = harness.fetch(number)
-    assert harness.extend(again, s=60) == [DONE]
+    (redelivered,) = harness.fetch(number)
+    assert harness.extend(redelivered, s=60) == [DONE]
     harness.wait(59)
-    assert harness.defer(again) == [DONE]
+    assert harness.defer(redelivered) == [DONE]
     assert harness.bodies(deferred=True) == ["a1"]
 
 
@@ -444,8 +444,8 @@ def test_defer_uses_no_attempt_and_nack_after_fetch_does(harness: StoreHarness) 
     harness.send("a1")
     (first,) = harness.receive()
     harness.defer(first)
-    (again,) = harness.fetch(first.entry.sequence_number)
-    harness.nack(again)
+    (redelivered,) = harness.fetch(first.entry.sequence_number)
+    harness.nack(redelivered)
     assert harness.fetch(first.entry.sequence_number) == []
     assert harness.bodies(queue="dead") == ["a1"]
     assert harness.depth().messages == 0
@@ -469,8 +469,8 @@ def test_an_ungrouped_message_can_be_deferred_and_fetched(harness: StoreHarness)
     assert harness.take(5) == ["y"]
     harness.wait(30)
     assert harness.take(5) == ["y"]
-    (again,) = harness.fetch(first.entry.sequence_number)
-    assert harness.ack(again) == [DONE]
+    (redelivered,) = harness.fetch(first.entry.sequence_number)
+    assert harness.ack(redelivered) == [DONE]
 
 
 def test_a_session_defers_and_fetches_only_in_its_group(harness: StoreHarness) -> None:
@@ -482,12 +482,12 @@ def test_a_session_defers_and_fetches_only_in_its_group(harness: StoreHarness) -
     assert harness.fetch(number) == [], "the group is the session's"
     b = locked(harness, "b")
     assert harness.fetch(number, lock=b) == []
-    (again,) = harness.fetch(number, lock=a)
-    assert (again.token, again.until_ms) == (a.group_lock.token, a.group_lock.until_ms)
+    (redelivered,) = harness.fetch(number, lock=a)
+    assert (redelivered.token, redelivered.until_ms) == (a.group_lock.token, a.group_lock.until_ms)
     assert bodies(harness.within(a, 5)) == ["a2"]
     harness.hold(a, SessionVerb.RENEW, s=100)
     harness.wait(90)
-    assert harness.ack(again) == [DONE], "it was renewed with the rest"
+    assert harness.ack(redelivered) == [DONE], "it was renewed with the rest"
 
 
 def test_a_message_fetched_by_a_session_is_deferred_again_when_the_session_ends(harness: StoreHarness) -> None:
@@ -569,9 +569,9 @@ def test_cancel_removes_a_scheduled_message_before_its_time(harness: StoreHarnes
 
 def test_cancel_refuses_messages_that_were_received_or_deferred(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "b2")
-    a, b, behind = harness.receive(3)
-    harness.nack(a, b, behind, s=5)
-    assert harness.cancel(*(each.entry.sequence_number for each in (a, b, behind))) == [LATE] * 3
+    a, b, later = harness.receive(3)
+    harness.nack(a, b, later, s=5)
+    assert harness.cancel(*(delivery.entry.sequence_number for delivery in (a, b, later))) == [LATE] * 3
     (x,) = harness.send("x", group=None)
     assert harness.cancel(x.sequence_number) == [LATE]
     harness.defer(*harness.receive())
@@ -592,13 +592,13 @@ def test_a_cancelled_message_keeps_its_dedup_id_and_is_not_read(harness: StoreHa
 def test_receive_each_serves_sessions_and_ordinary_receivers_together(harness: StoreHarness) -> None:
     harness.send("a1", "b1", "b2", "c1")
     lock = locked(harness, "b")
-    found = harness.receive_each(
+    parts = harness.receive_each(
         ReceiveRequest(1),
         ReceiveRequest(1, None, "b", lock.group_lock.token),
         ReceiveRequest(5),
         ReceiveRequest(1, group="b"),
     )
-    assert [bodies(each) for each in found] == [["a1"], ["b1"], ["c1"], []]
+    assert [bodies(deliveries) for deliveries in parts] == [["a1"], ["b1"], ["c1"], []]
 
 
 @pytest.mark.parametrize("verb", list(SessionVerb))

@@ -36,8 +36,8 @@ def test_a_producer_replaced_by_a_takeover_cannot_send(single: StoreHarness) -> 
     single.writer("a", TAKE, "one", ms=1_000)
     single.wait(2)
     assert len(single.send("m", group="a", epoch=1)) == 1, "nobody has taken over yet"
-    taken = single.writer("a", TAKE, "two", ms=1_000)
-    assert (taken.done, taken.lease and taken.lease.epoch) == (True, 2)
+    takeover = single.writer("a", TAKE, "two", ms=1_000)
+    assert (takeover.done, takeover.lease and takeover.lease.epoch) == (True, 2)
     refused = single.offer("m", group="a", epoch=1)
     assert str(refused).startswith(
         "the writer of the group 'a' of 'q' is 'two', in epoch 2; this producer has epoch 1, so"
@@ -60,9 +60,9 @@ def test_a_writer_lease_is_renewed_released_taken_and_taken_over(single: StoreHa
     assert single.writer("a", RENEW, epoch=1, ms=1_000).done
     single.wait(0.9)
     assert not single.writer("a", TAKE, "two", ms=1_000).done
-    again = single.writer("a", TAKE, "one", ms=1_000)  # a producer that was restarted
-    assert again.lease is not None
-    assert again.lease.epoch == 2
+    renewed = single.writer("a", TAKE, "one", ms=1_000)  # a producer that was restarted
+    assert renewed.lease is not None
+    assert renewed.lease.epoch == 2
     assert single.writer("a", RELEASE, epoch=2).done
     assert single.writer("a", TAKE, "two", ms=1_000).done
     forced = single.writer("a", TAKE, "three", ms=1_000, by_force=True)
@@ -118,7 +118,7 @@ def test_a_takeover_waits_for_the_uncommitted_send_of_the_writer(postgres_url: s
             with pytest.raises(TimeoutError):
                 taking.result(0.5)
         taking.result(60).send("second")
-        assert [each.body for each in queue.peek()] == ["first", "second"]
+        assert [message.body for message in queue.peek()] == ["first", "second"]
 
 
 def test_of_concurrent_single_writer_calls_one_succeeds(address: str) -> None:

@@ -90,12 +90,12 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 def test_schema_steps_start_with_the_first_and_are_in_order(kind: str) -> None:
     first, *later = read_steps(files(f"inturn.store.{kind}"))
     assert (first.number, first.readable_from) == (FIRST, None)
-    assert [each.number for each in later] == sorted({each.number for each in later} - set(range(FIRST + 1)))
+    assert [step.number for step in later] == sorted({step.number for step in later} - set(range(FIRST + 1)))
 
 
 def test_a_new_database_has_all_schema_steps(tables: Tables) -> None:
     tables.knows({41: BREAKING, 40: ADDING})
-    steps = [(each.number, each.readable_from) for each in tables._module.STEPS]
+    steps = [(step.number, step.readable_from) for step in tables._module.STEPS]
     assert steps == [(FIRST, None), (40, None), (41, 41)]
     inturn.open(tables.address).close()
     assert tables.version() == 41
@@ -126,7 +126,7 @@ def test_a_failed_schema_step_changes_nothing(tables: Tables) -> None:
     assert tables.version() == FIRST
     tables.knows({40: ADDING, 41: FAILING.partition("\n")[0]})  # neither table is there
     with inturn.open(tables.address) as db:
-        assert [each.body for each in db.queue("q").receive()] == ["kept"]
+        assert [message.body for message in db.queue("q").receive()] == ["kept"]
 
 
 @pytest.mark.parametrize("tables", ["postgres"], indirect=True)
@@ -138,7 +138,7 @@ def test_an_older_postgres_client_continues_after_an_additive_step(tables: Table
         inturn.open(tables.address).close()
         tables.knows()
         queue.send("after")
-        assert [each.body for each in queue.receive(10)] == ["before", "after"]
+        assert [message.body for message in queue.receive(10)] == ["before", "after"]
     with inturn.open(tables.address, create=False) as old:
         assert old.queue("q").depth().messages == 2
     tables.look()
@@ -187,9 +187,9 @@ def test_read_only_opens_run_no_schema_step(tables: Tables) -> None:
 @pytest.mark.parametrize("number", [1, FIRST - 1])
 def test_an_unreleased_format_is_refused(tables: Tables, number: int) -> None:
     tables.set_version(number)
-    told = f"has format {number}, of a development version before the first release; .* create a new database"
+    expected = f"has format {number}, of a development version before the first release; .* create a new database"
     for act in (lambda: inturn.open(tables.address), tables.look):
-        with pytest.raises(StoreMismatch, match=told):
+        with pytest.raises(StoreMismatch, match=expected):
             act()
     assert tables.version() == number
 

@@ -124,14 +124,14 @@ def test_concurrent_cancelled_threads_and_tasks_lose_no_message(address: str, se
         storm = Storm(db, 4 * (soak_seed - 1) + seed)
         tasks = [lambda: asyncio.run(storm.tasks())] * 2
         running = [Running(act) for act in (*(partial(storm.thread, number) for number in range(4)), *tasks)]
-        for each in running:
+        for process in running:
             with suppress(LeaseExpired):
-                each.end()
+                process.end()
         storm.queue.configure(visibility_timeout_s=0)
-        left = [message.sequence_number for message in storm.queue.peek(10_000)]
+        remaining = [message.sequence_number for message in storm.queue.peek(10_000)]
         assert store.wrong == 0, "two wrote at once"
         assert sorted(storm.done) == sorted(set(storm.done)), "acknowledged twice"
-        assert storm.sent == {*left, *storm.done}
+        assert storm.sent == {*remaining, *storm.done}
         assert storm.done, "nothing was done"
         assert not db.writer._parked
         assert not db.writer._callers

@@ -120,14 +120,14 @@ def of_scoped(address: str) -> Iterator[Begun]:
 def of_django(address: str) -> Iterator[Begun]:
     connections = django.db.connections
     if "://" in address:
-        at, more = urlsplit(address), parse_qs(urlsplit(address).query)
+        url, more = urlsplit(address), parse_qs(urlsplit(address).query)
         own: Any = {
             "ENGINE": "django.db.backends.postgresql",
-            "NAME": at.path.lstrip("/"),
-            "USER": at.username or "",
-            "PASSWORD": at.password or "",
-            "HOST": at.hostname or more["host"][0],
-            "PORT": str(at.port or more.get("port", [""])[0]),
+            "NAME": url.path.lstrip("/"),
+            "USER": url.username or "",
+            "PASSWORD": url.password or "",
+            "HOST": url.hostname or more["host"][0],
+            "PORT": str(url.port or more.get("port", [""])[0]),
             "OPTIONS": {"options": more["options"][0]},
         }
     else:
@@ -208,7 +208,7 @@ def test_verbs_and_library_transactions_commit_or_roll_back_together(db: Databas
             keys.release(lock)
     assert rows(db) == [("a", 5)]
     assert due.depth().messages == 0
-    assert [each.body for each in receipts.receive(10)] == ["paid"]
+    assert [message.body for message in receipts.receive(10)] == ["paid"]
     assert receipts.send("paid", group="a", dedup_id="tx-1").duplicate
     assert isinstance(keys.try_lock("tx-1", payload=5), Completed)
 
@@ -230,11 +230,11 @@ def test_revisions_are_assigned_or_rolled_back_with_a_library_transaction(db: Da
             if fails:
                 roll_back()
     assert rows(db) == [("a1", 1), ("a3", 3)]
-    assert [each.revision for each in queue.peek(group="a")] == [1, 2, 3, 4]
+    assert [message.revision for message in queue.peek(group="a")] == [1, 2, 3, 4]
     with db.transaction() as tx:
-        found = tx.execute("select group_name, revision from outbox order by id").fetchall()
-    assert [revision for group, revision in found if group == "a"] == [1, 2, 3, 4]
-    assert [revision for group, revision in found if group == "b"] == [1, 2]
+        outbox_rows = tx.execute("select group_name, revision from outbox order by id").fetchall()
+    assert [revision for group, revision in outbox_rows if group == "a"] == [1, 2, 3, 4]
+    assert [revision for group, revision in outbox_rows if group == "b"] == [1, 2]
 
 
 @in_each
@@ -244,7 +244,7 @@ def test_a_waiting_receive_returns_after_a_library_transaction_commits(db: Datab
         waiting = threads.submit(queue.receive, wait_s=60)
         with begun() as (tx, _):
             queue.send("a", group="g", tx=tx)
-        assert [each.body for each in waiting.result(60)] == ["a"]
+        assert [message.body for message in waiting.result(60)] == ["a"]
 
 
 @pytest.mark.parametrize("address", ["postgres"], indirect=True)
@@ -273,7 +273,7 @@ def test_async_sqlalchemy_transactions_commit_or_roll_back(db: Database, address
 
     asyncio.run(work())
     assert rows(db) == [("a", 5)]
-    assert [each.body for each in queue.receive(10)] == ["x"]
+    assert [message.body for message in queue.receive(10)] == ["x"]
 
 
 @in_each
@@ -385,7 +385,7 @@ def test_a_failed_verb_leaves_the_sqlite_transaction_unchanged(db: Database, add
     connection.commit()
     connection.close()
     assert rows(db) == [("a", 1)]
-    assert [(each.body, each.group) for each in queue.receive(10)] == [("x", None), ("z", "h")]
+    assert [(message.body, message.group) for message in queue.receive(10)] == [("x", None), ("z", "h")]
 
 
 @in_file
@@ -401,10 +401,10 @@ def test_a_sqlite3_connection_keeps_its_settings(db: Database, address: str) -> 
     assert connection.execute("select 'x' as name").fetchone()["name"] == b"x"
     connection.commit()
     connection.close()
-    assert [each.group for each in queue.receive()] == ["ä"]
+    assert [message.group for message in queue.receive()] == ["ä"]
     with db.transaction() as tx:
-        made = tx.execute("select count(*) from inturn_incarnation").fetchone()
-    assert made == (1,)  # the connection is no other incarnation than the store
+        count_row = tx.execute("select count(*) from inturn_incarnation").fetchone()
+    assert count_row == (1,)  # the connection is no other incarnation than the store
 
 
 @in_file
@@ -416,20 +416,20 @@ def test_threads_send_in_their_own_sqlalchemy_sessions(db: Database, address: st
 
     def work(me: int) -> None:
         began.wait(60)
-        for at in range(25):
+        for number in range(25):
             with Session(engine) as session, session.begin():
-                queue.send(at, group=str(at % 3), dedup_id=f"{me}-{at}", tx=session)
-                session.add(Paid(account=f"{me}-{at}", amount=at))
+                queue.send(number, group=str(number % 3), dedup_id=f"{me}-{number}", tx=session)
+                session.add(Paid(account=f"{me}-{number}", amount=number))
             with db.transaction() as tx:
-                queue.send(at, group=str(at % 3), tx=tx)
+                queue.send(number, group=str(number % 3), tx=tx)
 
     with ThreadPoolExecutor(4) as threads:
-        for each in [threads.submit(work, me) for me in range(4)]:
-            each.result(120)
+        for future in [threads.submit(work, me) for me in range(4)]:
+            future.result(120)
     engine.dispose()
     assert len(rows(db)) == 100
     received = []
     while messages := queue.receive(10):
-        received += [each.body for each in messages]
+        received += [message.body for message in messages]
         queue.ack(messages)
     assert sorted(received) == sorted([*range(25)] * 8)

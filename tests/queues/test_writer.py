@@ -61,13 +61,13 @@ def db(address: str) -> Iterator[Database]:
 def threads(number: int, act: Any) -> list[Any]:
     """What ``act`` returned or raised in each of so many threads."""
 
-    def run(at: int) -> Any:
+    def run(index: int) -> Any:
         try:
-            return act(at)
+            return act(index)
         except Exception as error:  # noqa: BLE001 - it is what is looked at
             return error
 
-    return together(*(partial(run, at) for at in range(number)))
+    return together(*(partial(run, index) for index in range(number)))
 
 
 def while_somebody_writes(db: Database, number: int, act: Any) -> list[Any]:
@@ -81,8 +81,8 @@ def while_somebody_writes(db: Database, number: int, act: Any) -> list[Any]:
 def test_concurrent_sends_share_one_transaction(db: Database) -> None:
     queue = db.queue("q")
     before = db.store.transactions  # type: ignore[attr-defined]
-    sent = while_somebody_writes(db, 20, lambda at: queue.send(at, group=str(at)))
-    assert len({each.sequence_number for each in sent}) == 20
+    sent = while_somebody_writes(db, 20, lambda number: queue.send(number, group=str(number)))
+    assert len({receipt.sequence_number for receipt in sent}) == 20
     assert db.store.transactions == before + 2  # type: ignore[attr-defined] # with that of somebody
     assert queue.depth().messages == 20
 
@@ -92,7 +92,7 @@ def test_ready_tasks_of_a_loop_share_one_transaction(db: Database) -> None:
     before = db.store.transactions  # type: ignore[attr-defined]
 
     async def main() -> None:
-        await asyncio.gather(*(queue.send.aio(at) for at in range(64)))
+        await asyncio.gather(*(queue.send.aio(number) for number in range(64)))
 
     asyncio.run(main())
     assert db.store.transactions == before + 1  # type: ignore[attr-defined]
@@ -116,21 +116,21 @@ def test_a_posted_command_calls_back_with_the_answer_or_the_error(db: Database) 
     queue = db.queue("q")
 
     async def main() -> list[Any]:
-        told: asyncio.Queue[Any] = asyncio.Queue()
+        outcomes: asyncio.Queue[Any] = asyncio.Queue()
         unhandled: list[Any] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda loop, context: unhandled.append(context["exception"]))
         db.writer.post(queue.send._command("a"), lambda sent, error: 1 / 0)
-        db.writer.post(queue.send._command("b"), lambda *both: told.put_nowait(both))
-        db.writer.post(Queue(db.writer, "nowhere").info._command(), lambda *both: told.put_nowait(both))
-        return [await told.get(), await told.get(), unhandled]
+        db.writer.post(queue.send._command("b"), lambda *both: outcomes.put_nowait(both))
+        db.writer.post(Queue(db.writer, "nowhere").info._command(), lambda *both: outcomes.put_nowait(both))
+        return [await outcomes.get(), await outcomes.get(), unhandled]
 
     (sent, error), (nothing, refused), unhandled = asyncio.run(main())
     assert sent.sequence_number == queue.depth().last
     assert error is None
     assert nothing is None
     assert isinstance(refused, NoSuchQueue)
-    assert [type(each) for each in unhandled] == [ZeroDivisionError]
+    assert [type(error) for error in unhandled] == [ZeroDivisionError]
 
 
 def test_a_failing_command_does_not_affect_others_of_the_transaction(db: Database) -> None:
@@ -139,18 +139,18 @@ def test_a_failing_command_does_not_affect_others_of_the_transaction(db: Databas
     (held,) = queue.receive()
     held.ack()
 
-    def act(at: int) -> Any:
-        if at == 0:
+    def act(number: int) -> Any:
+        if number == 0:
             return held.ack()
-        if at == 1:
+        if number == 1:
             return Queue(db.writer, "nowhere").send("x")
-        if at == 2:
+        if number == 2:
             return Queue(db.writer, "nowhere").info()
-        return queue.send(at)
+        return queue.send(number)
 
     results = while_somebody_writes(db, 10, act)
-    assert [type(each) for each in results[:3]] == [LeaseExpired, NoSuchQueue, NoSuchQueue]
-    assert not any(isinstance(each, Exception) for each in results[3:])
+    assert [type(result) for result in results[:3]] == [LeaseExpired, NoSuchQueue, NoSuchQueue]
+    assert not any(isinstance(result, Exception) for result in results[3:])
     assert queue.depth().messages == 7
 
 
@@ -164,8 +164,8 @@ def test_a_database_error_fails_only_its_own_command_of_a_batch(db: Database) ->
                 "create trigger no before insert on inturn_message when new.body = 'bad' "
                 "begin select raise(abort, 'bad body'); end"
             )
-    results = while_somebody_writes(db, 6, lambda at: queue.send("bad" if at == 3 else "good"))
-    assert [isinstance(each, Exception) for each in results] == [False] * 3 + [True] + [False] * 2
+    results = while_somebody_writes(db, 6, lambda number: queue.send("bad" if number == 3 else "good"))
+    assert [isinstance(result, Exception) for result in results] == [False] * 3 + [True] + [False] * 2
     assert queue.depth().messages == 5
 
 
@@ -174,7 +174,7 @@ def test_a_waiting_receive_returns_when_a_message_is_sent(db: Database) -> None:
     waiting = Running(lambda: queue.receive(wait_s=3600))
     until(lambda: db.writer._parked)
     queue.send("x")
-    assert [each.body for each in waiting.end()] == ["x"]
+    assert [message.body for message in waiting.end()] == ["x"]
 
 
 def test_waiting_receives_are_served_in_order(db: Database) -> None:
@@ -189,7 +189,11 @@ def test_waiting_receives_are_served_in_order(db: Database) -> None:
         await asyncio.gather(queue.send.aio("second", group="b"), queue.send.aio("third", group="c"))
         return [await task for task in waiting]
 
-    assert [[each.body for each in got] for got in asyncio.run(run())] == [["first"], ["second"], ["third"]]
+    assert [[message.body for message in messages] for messages in asyncio.run(run())] == [
+        ["first"],
+        ["second"],
+        ["third"],
+    ]
 
 
 def test_a_waiting_receive_returns_when_a_lease_or_a_delay_ends(db: Database) -> None:
@@ -197,7 +201,7 @@ def test_a_waiting_receive_returns_when_a_lease_or_a_delay_ends(db: Database) ->
     queue.send("leased", group="a")
     queue.receive(visibility_timeout_s=0.2)
     queue.send("delayed", group="b", delay_s=0.3)  # sent later, so due later, however slow the machine is
-    assert [each.body for _ in range(2) for each in queue.receive(wait_s=30)] == ["leased", "delayed"]
+    assert [message.body for _ in range(2) for message in queue.receive(wait_s=30)] == ["leased", "delayed"]
 
 
 def test_receive_waits_for_wait_s_in_an_empty_queue(db: Database) -> None:
@@ -226,7 +230,7 @@ def test_a_waiting_receive_notices_a_send_of_another_process(db: Database, addre
     queue = db.queue("q")
     program = f"import inturn; inturn.open({address!r}).queue('q').send('from afar')"
     other = subprocess.Popen([sys.executable, "-c", program])
-    assert [each.body for each in queue.receive(wait_s=60)] == ["from afar"]
+    assert [message.body for message in queue.receive(wait_s=60)] == ["from afar"]
     assert other.wait(DEADLINE_S) == 0
 
 
@@ -234,19 +238,19 @@ def test_concurrent_tasks_and_threads_keep_group_order(db: Database) -> None:
     queue = db.queue("q")
 
     async def many() -> None:
-        await asyncio.gather(*(queue.send.aio(at, group=f"t{at % 7}") for at in range(200)))
+        await asyncio.gather(*(queue.send.aio(number, group=f"t{number % 7}") for number in range(200)))
 
     runs = [Running(lambda: asyncio.run(many())) for _ in range(2)]
-    threads(8, lambda at: [queue.send(n, group=f"g{at}") for n in range(25)])
+    threads(8, lambda number: [queue.send(n, group=f"g{number}") for n in range(25)])
     for run in runs:
         run.end()
     assert queue.depth().messages == 600
-    taken: dict[str, list[int]] = {}
-    while got := queue.receive(50):
-        for each in got:
-            taken.setdefault(each.group or "", []).append(each.body)
-        queue.ack(got)
-    assert all(taken[f"g{at}"] == list(range(25)) for at in range(8))
+    by_group: dict[str, list[int]] = {}
+    while messages := queue.receive(50):
+        for message in messages:
+            by_group.setdefault(message.group or "", []).append(message.body)
+        queue.ack(messages)
+    assert all(by_group[f"g{number}"] == list(range(25)) for number in range(8))
 
 
 @pytest.mark.parametrize("pauses", range(6))
@@ -260,10 +264,10 @@ def test_a_cancelled_receive_gives_back_its_message(db: Database, pauses: int) -
         for _ in range(pauses):
             await asyncio.sleep(0)
         waiting.cancel()  # the answer may be there, on its way, or not yet found
-        (got, _) = await asyncio.gather(waiting, sending, return_exceptions=True)
-        return got if isinstance(got, list) else await queue.receive.aio(wait_s=20)
+        (messages, _) = await asyncio.gather(waiting, sending, return_exceptions=True)
+        return messages if isinstance(messages, list) else await queue.receive.aio(wait_s=20)
 
-    assert [each.body for each in asyncio.run(run())] == ["x"]
+    assert [message.body for message in asyncio.run(run())] == ["x"]
 
 
 def test_a_cancelled_waiting_receive_takes_no_message(db: Database) -> None:
@@ -277,7 +281,7 @@ def test_a_cancelled_waiting_receive_takes_no_message(db: Database) -> None:
 
     asyncio.run(run())
     queue.send("x")
-    assert [each.body for each in queue.receive()] == ["x"]
+    assert [message.body for message in queue.receive()] == ["x"]
 
 
 def test_an_async_transaction_accepts_sync_and_async_verbs(db: Database) -> None:
@@ -324,9 +328,9 @@ def test_transactions_of_threads_and_tasks_are_serialized(db: Database) -> None:
         await asyncio.gather(*(one() for _ in range(20)))
 
     tasks = Running(lambda: asyncio.run(in_tasks()))
-    threads(4, lambda at: [add() for _ in range(10)])
+    threads(4, lambda number: [add() for _ in range(10)])
     tasks.end()
-    assert [each.body for each in queue.peek(100)] == list(range(60))
+    assert [message.body for message in queue.peek(100)] == list(range(60))
 
 
 def test_a_transaction_over_its_time_limit_is_rolled_back(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,12 +338,12 @@ def test_a_transaction_over_its_time_limit_is_rolled_back(db: Database, monkeypa
     queue = db.queue("q")
     with pytest.raises(TransactionOver), db.transaction() as tx:  # noqa: PT012 - the block is what is tested
         queue.send("lost", tx=tx)
-        assert threads(1, lambda at: queue.send("other").duplicate) == [False]  # it waited until the first was over
+        assert threads(1, lambda number: queue.send("other").duplicate) == [False]  # it waited until the first was over
         with pytest.raises(TransactionOver):
             tx.execute("select 1")
         with pytest.raises(TransactionOver):
             queue.send("lost too", tx=tx)
-    assert [each.body for each in queue.peek()] == ["other"]
+    assert [message.body for message in queue.peek()] == ["other"]
 
 
 def test_a_verb_without_tx_inside_a_transaction_is_refused(db: Database) -> None:
@@ -360,13 +364,13 @@ def test_a_verb_without_tx_inside_a_transaction_is_refused(db: Database) -> None
             await queue.send.aio("z", tx=tx)
 
     asyncio.run(run())
-    assert [each.body for each in queue.peek()] == ["y", "z"]
+    assert [message.body for message in queue.peek()] == ["y", "z"]
 
 
 def test_close_fails_waiting_receives(address: str) -> None:
     db = inturn.open(address)
     queue = db.queue("q")
-    waiting = Running(threads, 3, lambda at: queue.receive(wait_s=3600))
+    waiting = Running(threads, 3, lambda number: queue.receive(wait_s=3600))
     until(lambda: len(db.writer._parked) == 3)
     db.close()
     db.close()
@@ -400,12 +404,12 @@ def test_an_interrupted_leader_thread_leaves_no_command_unanswered(
     with db.transaction():
         thread.start()
         until(lambda: db.writer._callers)
-        others = Running(threads, 5, queue.send)
+        senders = Running(threads, 5, queue.send)
         until(lambda: len(db.writer._callers) == 6)
     thread.join(DEADLINE_S)
     assert len(caught) == 1
-    assert not any(isinstance(each, Exception) for each in others.end())
-    assert sorted(each.body for each in queue.peek()) == list(range(5))
+    assert not any(isinstance(result, Exception) for result in senders.end())
+    assert sorted(message.body for message in queue.peek()) == list(range(5))
 
 
 def test_store_threads_leave_signals_to_the_main_thread() -> None:

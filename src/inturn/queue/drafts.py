@@ -77,12 +77,14 @@ def draft(
     )
 
 
-def traced(one: Draft) -> Draft:
+def traced(message: Draft) -> Draft:
     """Return a draft with the current trace context in its attributes, if tracing is on, and it fits and has none."""
     if observer.active is None:
-        return one
-    size = len(one.body if isinstance(one.body, bytes) else one.body.encode()) + len((one.attributes or "").encode())
-    return one._replace(attributes=observer.active.with_trace(one.attributes, limits.BODY_BYTES - size))
+        return message
+    size = len(message.body if isinstance(message.body, bytes) else message.body.encode()) + len(
+        (message.attributes or "").encode()
+    )
+    return message._replace(attributes=observer.active.with_trace(message.attributes, limits.BODY_BYTES - size))
 
 
 def drafts_of(drafts: Iterable[Draft]) -> list[Draft]:
@@ -92,11 +94,11 @@ def drafts_of(drafts: Iterable[Draft]) -> list[Draft]:
         InputError: if one was not made by :func:`draft`.
     """
     check_type("drafts", drafts, Iterable, "a list of messages made by draft(…)")
-    found = [*drafts]
-    for one in found:
-        if one.__class__ is not Draft:
-            check_type("a message to send", one, Draft, "a message made by draft(…)")
-    return found if observer.active is None else [*map(traced, found)]
+    messages = [*drafts]
+    for message in messages:
+        if message.__class__ is not Draft:
+            check_type("a message to send", message, Draft, "a message made by draft(…)")
+    return messages if observer.active is None else [*map(traced, messages)]
 
 
 def _encoded(body: Any) -> tuple[Content, bytes]:
@@ -107,19 +109,19 @@ def _encoded(body: Any) -> tuple[Content, bytes]:
     return _JSON, _json(body, "body")
 
 
-def _json(value: Any, what: str) -> bytes:
-    check_json(value, what)
+def _json(value: Any, label: str) -> bytes:
+    check_json(value, label)
     try:
         return msgspec.json.encode(value, enc_hook=dumped)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InputError(f"the {what} {value!r} cannot be written as JSON: {error}") from error
+        raise InputError(f"the {label} {value!r} cannot be written as JSON: {error}") from error
 
 
-def _utf8(what: str, text: str) -> bytes:
+def _utf8(label: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(text_fault(what, text)) from error
+        raise InputError(text_fault(label, text)) from error
 
 
 def _place(revision: object, expected: int | None, group: object) -> tuple[int | None, Numbering | None]:

@@ -79,7 +79,7 @@ def log(  # noqa: PLR0913 - each is a bound of the part that is read
             before = store.log_time(info, until_ms)
             end = before if end is None else min(end, before)
         span = LogSpan(begin, end, named, first_revision, last_revision)
-        return [LoggedMessage(each) for each in store.log(info, span, limit)]
+        return [LoggedMessage(entry) for entry in store.log(info, span, limit)]
 
     return Read(queue.name, look).within(tx)
 

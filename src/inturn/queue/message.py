@@ -226,7 +226,7 @@ class Message(MessageProperties):
             InputError: if no target is named and the queue has no dead-letter queue, or the note is not text.
             NoSuchQueue: if the target does not exist.
         """
-        why = kept_note("the note", note)
+        reason = kept_note("the note", note)
 
         def move(store: Store, now_ms: int) -> None:
             info = queue_of(store, self.queue)
@@ -234,7 +234,7 @@ class Message(MessageProperties):
             if target is None:
                 raise InputError(f"queue {self.queue!r} has no dead_letter queue; name the target: reject(…, to=…)")
             queue_of(store, target)
-            change = Settlement(self.sequence_number, self.fencing_token, SettleAction.MOVE, to=target, note=why)
+            change = Settlement(self.sequence_number, self.fencing_token, SettleAction.MOVE, to=target, note=reason)
             _all_done([change], store.settle(info, [change], now_ms))
 
         return StoreCall(self.queue, move).within(tx)
@@ -249,12 +249,14 @@ def own_leases(messages: Iterable[LeaseNumbers], writer: Writer) -> list[LeaseNu
     expected = "a list of messages or receipts, such as [message]"
     check_type("messages", messages, Iterable, expected)
     leases = list(messages)
-    for each in leases:
-        if not isinstance(each, Message):
-            if not (hasattr(each, "sequence_number") and hasattr(each, "fencing_token")):
+    for message in leases:
+        if not isinstance(message, Message):
+            if not (hasattr(message, "sequence_number") and hasattr(message, "fencing_token")):
                 raise refusal("messages", messages, expected)
-        elif each.writer is not writer and not writer.is_own(each.writer.identity()):
-            raise InputError(f"{each!r} was received from queue {each.queue!r} of another database; settle it there")
+        elif message.writer is not writer and not writer.is_own(message.writer.identity()):
+            raise InputError(
+                f"{message!r} was received from queue {message.queue!r} of another database; settle it there"
+            )
     return leases
 
 
@@ -266,14 +268,14 @@ def settling(
         ms: int | None = milliseconds("timeout_s", seconds)
     else:
         ms = None if seconds is None else milliseconds("delay_s", seconds)
-    changes = [Settlement(each.sequence_number, each.fencing_token, act, ms) for each in messages]
+    changes = [Settlement(message.sequence_number, message.fencing_token, act, ms) for message in messages]
     return Settle(queue, lambda verdicts: _all_done(changes, verdicts), changes)
 
 
-def milliseconds(what: str, seconds: float | None) -> int:
+def milliseconds(label: str, seconds: float | None) -> int:
     """Return a time-out in milliseconds, after checking it."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= limits.VISIBILITY_S:
-        raise InputError(f"{what} is {seconds!r}; expected a number of seconds from 0 to {limits.VISIBILITY_S}")
+        raise InputError(f"{label} is {seconds!r}; expected a number of seconds from 0 to {limits.VISIBILITY_S}")
     return round(seconds * 1000)
 
 
@@ -310,13 +312,13 @@ def visibility(timeout_s: float | None) -> int | None:
     return None if timeout_s is None else milliseconds("visibility_timeout_s", timeout_s)
 
 
-def fetching(writer: Writer, queue: str, want: ReceiveRequest, tx: Transaction | None) -> Command[Message | None]:
+def fetching(writer: Writer, queue: str, request: ReceiveRequest, tx: Transaction | None) -> Command[Message | None]:
     """Return a command that leases a deferred message."""
 
     def given(deliveries: Sequence[Delivery]) -> Message | None:
         return Message(deliveries[0], writer, queue) if deliveries else None
 
-    return Receive(queue, given, want).within(tx)
+    return Receive(queue, given, request).within(tx)
 
 
 def peeking(queue: str, limit: int, after: int, group: str | None, *, deferred: bool = False) -> Command[list[Peeked]]:
@@ -327,7 +329,7 @@ def peeking(queue: str, limit: int, after: int, group: str | None, *, deferred: 
 
     def look(store: Store, _now_ms: int) -> list[Peeked]:
         info = queue_of(store, queue)
-        return [Peeked(each) for each in store.read(info, after, limit, pending=True, deferred=deferred, group=named)]
+        return [Peeked(entry) for entry in store.read(info, after, limit, pending=True, deferred=deferred, group=named)]
 
     return Read(queue, look)
 
@@ -338,8 +340,8 @@ def _all_done(changes: Sequence[Settlement], verdicts: Sequence[SettleResult]) -
     ]
     if failed:
         change, verdict = failed[0]
-        why = "it is not in the queue (acknowledged, moved or removed)"
+        reason = "it is not in the queue (acknowledged, moved or removed)"
         if verdict is SettleResult.EXPIRED:
-            why = "its lease has expired, and another consumer may hold it or have processed it"
+            reason = "its lease has expired, and another consumer may hold it or have processed it"
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-        raise LeaseExpired(f"message {change.sequence_number} was not changed: {why}{more}")
+        raise LeaseExpired(f"message {change.sequence_number} was not changed: {reason}{more}")

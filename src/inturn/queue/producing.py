@@ -80,7 +80,7 @@ class GroupWriter:
         Raises:
             WriterHeld: if another producer has taken over; the error names it.
         """
-        one = draft(
+        message = draft(
             body,
             group=self.group,
             revision=revision,
@@ -89,7 +89,7 @@ class GroupWriter:
             delay_s=delay_s,
             attributes=attributes,
         )
-        return Send(self.queue, lambda sent: sent[0], [one._replace(epoch=self.epoch)]).within(tx)
+        return Send(self.queue, lambda sent: sent[0], [message._replace(epoch=self.epoch)]).within(tx)
 
     @operation
     def send_many(self, drafts: Iterable[Draft], tx: Transaction | None = None) -> Command[list[Sent]]:
@@ -99,13 +99,15 @@ class GroupWriter:
             WriterHeld: if another producer has taken over; the error names it.
             InputError: if one is of another group.
         """
-        own = [each._replace(group=self.group, epoch=self.epoch) for each in map(self._of_group, drafts_of(drafts))]
+        own = [
+            message._replace(group=self.group, epoch=self.epoch) for message in map(self._of_group, drafts_of(drafts))
+        ]
         return Send(self.queue, list, own).within(tx)
 
-    def _of_group(self, one: Draft) -> Draft:
-        if one.group not in {None, self.group}:
-            raise InputError(f"a message has group {one.group!r}; this writer sends only to group {self.group!r}")
-        return one
+    def _of_group(self, message: Draft) -> Draft:
+        if message.group not in {None, self.group}:
+            raise InputError(f"a message has group {message.group!r}; this writer sends only to group {self.group!r}")
+        return message
 
     @operation
     def renew(self, lease_s: float | None = None, tx: Transaction | None = None) -> Command[dt.datetime]:
@@ -225,8 +227,8 @@ def number_from(queue: NamedQueue, group: object, revision: int, tx: Transaction
         raise InputError(f"revision is {revision!r}; expected a whole number from 1 to {limits.REVISION - 1}")
 
     def begin(store: Any, _now_ms: int) -> None:
-        kept: ProducerStore = store
-        kept.begin_numbering(queue_of(store, queue.name), known, revision)
+        producers: ProducerStore = store
+        producers.begin_numbering(queue_of(store, queue.name), known, revision)
 
     return StoreCall(queue.name, begin).within(tx)
 
@@ -253,12 +255,12 @@ def prioritize(queue: NamedQueue, group: object, priority: int, tx: Transaction 
         raise InputError(f"priority is {priority!r}; {expected}")
 
     def put(store: Any, now_ms: int) -> None:
-        kept: ProducerStore = store
+        producers: ProducerStore = store
         info = queue_of(store, queue.name)
         if info.settings.priority_lead is None:
             msg = f"queue {queue.name!r} has no priorities; enable them with queue.configure(priority_lead=1000)"
             raise InputError(msg)
-        kept.set_priority(info, known, priority, now_ms)
+        producers.set_priority(info, known, priority, now_ms)
 
     return StoreCall(queue.name, put).within(tx)
 
@@ -269,27 +271,27 @@ def priority(queue: NamedQueue, group: object, tx: Transaction | None = None) ->
     known = group_name(group)
 
     def look(store: Any, _now_ms: int) -> int:
-        kept: ProducerStore = store
-        return kept.priority(queue_of(store, queue.name), known)
+        producers: ProducerStore = store
+        return producers.priority(queue_of(store, queue.name), known)
 
     return Read(queue.name, look).within(tx)
 
 
 def _last_revision(store: Any, queue: str, group: str) -> int:
-    kept: ProducerStore = store
-    return kept.last_revision(queue_of(store, queue), group) or 0
+    producers: ProducerStore = store
+    return producers.last_revision(queue_of(store, queue), group) or 0
 
 
 def _asking(
     queue: str, group: str, request: WriterRequest, answered: Callable[[WriterAnswer], T], tx: Transaction | None
 ) -> Command[T]:
     def ask(store: Any, now_ms: int) -> T:
-        kept: ProducerStore = store
+        producers: ProducerStore = store
         info = queue_of(store, queue)
         if not info.settings.single_writer:
             msg = f"queue {queue!r} accepts any producer; change this with queue.configure(single_writer=True)"
             raise InputError(msg)
-        return answered(kept.writer(info, group, request, now_ms))
+        return answered(producers.writer(info, group, request, now_ms))
 
     return StoreCall(queue, ask).within(tx)
 

@@ -110,7 +110,7 @@ class Queue:
             RevisionMismatch: if ``expected_revision`` is not the group's last one.
             WriterHeld: if the queue has ``single_writer``, and this is not the group's writer; see single_writer.
         """
-        one = draft(
+        message = draft(
             body,
             group=group,
             revision=revision,
@@ -119,7 +119,7 @@ class Queue:
             delay_s=delay_s,
             attributes=attributes,
         )
-        return _sending(self.name, _first, [one], wait_s).within(tx)
+        return _sending(self.name, _first, [message], wait_s).within(tx)
 
     @operation
     def send_many(
@@ -158,13 +158,13 @@ class Queue:
             msg = f"at is {at!r}; expected a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
             raise InputError(msg)
         at_ms = round(at.timestamp() * 1000)
-        one = draft(body, group=group, revision=revision, dedup_id=dedup_id, attributes=attributes)
+        message = draft(body, group=group, revision=revision, dedup_id=dedup_id, attributes=attributes)
 
         def put(store: Store, now_ms: int) -> Sent:
             delay_ms = max(0, at_ms - now_ms)
             if delay_ms > limits.DELAY_S * 1000:
                 raise InputError(f"at is {at}; expected a time at most {limits.DELAY_S // 86_400} days from now")
-            return store.send(queue_of(store, self.name), [one._replace(delay_ms=delay_ms)], now_ms)[0]
+            return store.send(queue_of(store, self.name), [message._replace(delay_ms=delay_ms)], now_ms)[0]
 
         return StoreCall(self.name, put).within(tx)
 
@@ -204,7 +204,7 @@ class Queue:
         check_wait(wait_s)
         return Receive(
             self.name,
-            lambda deliveries: [Message(each, self.writer, self.name) for each in deliveries],
+            lambda deliveries: [Message(delivery, self.writer, self.name) for delivery in deliveries],
             ReceiveRequest(
                 max_messages, visibility(visibility_timeout_s), None if group is None else group_name(group)
             ),
@@ -273,10 +273,10 @@ class Queue:
     def groups(self, *names: str, limit: int = 100, tx: Transaction | None = None) -> Command[list[GroupView]]:
         """Return the status of groups: of the named ones, or else of the groups with the oldest heads."""
         check_limit(limit)
-        wanted = [group_name(each) for each in names]
+        selected = [group_name(name) for name in names]
 
         def look(store: Store, now_ms: int) -> list[GroupView]:
-            return store.groups(queue_of(store, self.name), limit, now_ms, wanted)
+            return store.groups(queue_of(store, self.name), limit, now_ms, selected)
 
         return Read(self.name, look).within(tx)
 
@@ -319,9 +319,9 @@ class Queue:
 
         def clear(store: Store, _now_ms: int) -> int:
             info = queue_of(store, self.name)
-            there = info.depth
+            depth = info.depth
             store.save(self.name, info, purge=True)
-            return there
+            return depth
 
         return StoreCall(self.name, clear).within(tx)
 

@@ -117,13 +117,13 @@ class Reader:
         def find(store: Store, _now_ms: int) -> None:
             info = queue_of(store, self.queue)
             if named is not None:
-                found = store.log(info, LogSpan(0, None, named, revision, revision), 1)
-                if not found:
+                entries = store.log(info, LogSpan(0, None, named, revision, revision), 1)
+                if not entries:
                     raise InputError(
                         f"no message of group {named!r} with revision {revision} in the log of queue "
                         f"{info.name!r}: it was never sent, or is no longer kept"
                     )
-                self._set(store, found[0].entry.sequence_number - 1)
+                self._set(store, entries[0].entry.sequence_number - 1)
             else:
                 self._set(store, sequence_number if at_ms is None else store.log_time(info, at_ms))  # type: ignore[arg-type]  # one is given
 
@@ -140,24 +140,24 @@ class Reader:
 
         return StoreCall(self.queue, forget).within(tx)
 
-    def _set(self, store: Store, given: int | QueuePosition, *, forth: bool = False) -> None:
+    def _set(self, store: Store, target: int | QueuePosition, *, forth: bool = False) -> None:
         info = queue_of(store, self.queue)
-        position = _number(store, info, given)
+        position = _number(store, info, target)
         if position > info.last:
             raise InputError(f"{position} is beyond the end of queue {info.name!r}; its last message is {info.last}")
         info.readers[self.name] = max(position, info.readers.get(self.name, 0)) if forth else position
         store.save(info.name, info)
 
 
-def _number(store: Store, info: QueueInfo, given: int | QueuePosition) -> int:
+def _number(store: Store, info: QueueInfo, target: int | QueuePosition) -> int:
     """Return the sequence number of a place, after checking that it is in the queue's history."""
-    if not isinstance(given, tuple):
-        check_type("sequence_number", given, int, "the sequence number of a message, or a place of place()")
-        return given
-    number, incarnation = given
+    if not isinstance(target, tuple):
+        check_type("sequence_number", target, int, "the sequence number of a message, or a place of place()")
+        return target
+    number, incarnation = target
     if not is_valid(QueuePosition(number, incarnation), store.incarnation(info, number), info.last):
         raise StoreMismatch(
-            f"{given} is not a place of queue {info.name!r}: the database was restored from an older copy, or is "
+            f"{target} is not a place of queue {info.name!r}: the database was restored from an older copy, or is "
             "another one, so the number may belong to another message. Restore the right database; or continue with "
             "this one: check which messages were sent after the copy, and seek() to the number after which to begin"
         )

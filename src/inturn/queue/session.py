@@ -119,7 +119,7 @@ class Session:
         check_wait(wait_s)
 
         def given(deliveries: list[Delivery] | None) -> list[Message]:
-            return [Message(each, self.writer, self.queue) for each in self._unless_lost(deliveries)]
+            return [Message(delivery, self.writer, self.queue) for delivery in self._unless_lost(deliveries)]
 
         return ReceiveInSession(self.queue, given, self._receive_request(max_messages), wait_s=wait_s).within(tx)
 
@@ -129,8 +129,8 @@ class Session:
         check_number("sequence_number", sequence_number)
 
         def given(deliveries: list[Delivery] | None) -> Message | None:
-            there = self._unless_lost(deliveries)
-            return Message(there[0], self.writer, self.queue) if there else None
+            received = self._unless_lost(deliveries)
+            return Message(received[0], self.writer, self.queue) if received else None
 
         return ReceiveInSession(self.queue, given, self._receive_request(1)._replace(number=sequence_number)).within(tx)
 
@@ -157,8 +157,8 @@ class Session:
             InputError: if it is not bytes, or too long.
         """
         if state is not None and not (isinstance(state, bytes) and len(state) <= limits.STATE_BYTES):
-            what = f"{len(state):,} bytes" if isinstance(state, bytes) else repr(state)
-            raise InputError(f"the state is {what}; expected None or at most {limits.STATE_BYTES:,} bytes")
+            shown = f"{len(state):,} bytes" if isinstance(state, bytes) else repr(state)
+            raise InputError(f"the state is {shown}; expected None or at most {limits.STATE_BYTES:,} bytes")
         return self._request(SessionRequest(SessionVerb.SET_STATE, self.fencing_token, state=state), _nothing, tx)
 
     @operation
@@ -213,13 +213,13 @@ class Session:
 
         return SessionCall(self.queue, self.group, request, told).within(tx)
 
-    def _unless_lost(self, found: T | None) -> T:
-        if found is None:
+    def _unless_lost(self, result: T | None) -> T:
+        if result is None:
             raise LeaseExpired(
                 f"the session of group {self.group!r} has ended, and nothing was changed: its lock has expired, or it "
                 "was closed; another consumer may hold the group. Open a new session, and renew it in time"
             )
-        return found
+        return result
 
 
 @operation
@@ -293,15 +293,15 @@ def resume_many(queue: NamedQueue, groups: Sequence[ParkedGroup], tx: Transactio
     """
     check_type("groups", groups, Iterable, "a list of the groups that parked() returned")
     seen = list(groups)
-    for each in seen:
-        check_type("a group to resume", each, ParkedGroup, "a group that parked() returned")
+    for parked_group in seen:
+        check_type("a group to resume", parked_group, ParkedGroup, "a group that parked() returned")
 
     def change(store: Any, now_ms: int) -> list[str]:
         info, resumed = queue_of(store, queue.name), []
-        for each in seen:
-            request = SessionRequest(SessionVerb.RESUME, ms=each.parked_ms)
-            if store.session(info, each.group, request, now_ms).verdict is SettleResult.DONE:
-                resumed.append(each.group)
+        for listed in seen:
+            request = SessionRequest(SessionVerb.RESUME, ms=listed.parked_ms)
+            if store.session(info, listed.group, request, now_ms).verdict is SettleResult.DONE:
+                resumed.append(listed.group)
         return resumed
 
     def told(resumed: list[str]) -> list[str]:
@@ -319,11 +319,11 @@ def parked(
     """Return parked groups with their reasons, in the order of parking, beginning after ``after``."""
     check_limit(limit)
     check_type("after", after, ParkedGroup | None, "a group that parked() returned")
-    behind = FIRST_PARKED if after is None else (after.parked_ms, after.group)
+    start = FIRST_PARKED if after is None else (after.parked_ms, after.group)
 
     def look(store: Any, _now_ms: int) -> list[ParkedGroup]:
-        found: list[ParkedGroup] = store.parked(queue_of(store, queue.name), limit, behind)
-        return found
+        groups: list[ParkedGroup] = store.parked(queue_of(store, queue.name), limit, start)
+        return groups
 
     return Read(queue.name, look).within(tx)
 

@@ -115,7 +115,7 @@ class Command(Generic[T]):
         """Return whether the command continues to wait, since nothing was found."""
         return outcome == ([], None)
 
-    def compensation(self, found: Any) -> "Command[Any] | None":  # noqa: ARG002 - most have nothing to undo
+    def compensation(self, result: Any) -> "Command[Any] | None":  # noqa: ARG002 - most have nothing to undo
         """Return the command that returns the messages or lock of a caller that is gone, or None."""
         return None
 
@@ -182,19 +182,19 @@ class Receive(Command[T]):
     is_short = True
 
     def __init__(
-        self, queue: str, answer: Callable[[list[Delivery]], T], want: ReceiveRequest, *, wait_s: float = 0
+        self, queue: str, answer: Callable[[list[Delivery]], T], request: ReceiveRequest, *, wait_s: float = 0
     ) -> None:
         super().__init__(queue, answer)
-        self.want: Final = want
+        self.want: Final = request
         self.wait_s = wait_s
 
     def run(self, store: Store, now_ms: int) -> list[Delivery]:
         """Lease messages, without waiting."""
         return store.receive(queue_of(store, self.queue), [self.want], now_ms)[0]
 
-    def compensation(self, found: list[Delivery]) -> Settle[Any] | None:
+    def compensation(self, result: list[Delivery]) -> Settle[Any] | None:
         """Return the command that nacks the messages, so that their leases need not expire."""
-        changes = [Settlement(each.entry.sequence_number, each.token, SettleAction.NACK) for each in found]
+        changes = [Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.NACK) for delivery in result]
         return Settle(self.queue, _unchanged, changes) if changes else None
 
 
@@ -258,9 +258,9 @@ class AcquireSession(Command[T]):
         answer = self.ask.run(store, now_ms)
         return [answer] if answer.verdict is SettleResult.DONE else []
 
-    def compensation(self, found: list[sessions.SessionAnswer]) -> SessionCall[Any] | None:
+    def compensation(self, result: list[sessions.SessionAnswer]) -> SessionCall[Any] | None:
         """Return the command that unlocks the group."""
-        for answer in found:
+        for answer in result:
             close = sessions.SessionRequest(sessions.SessionVerb.CLOSE, answer.group_lock.token)
             return SessionCall(self.queue, answer.group, close, _unchanged)
         return None
@@ -273,13 +273,13 @@ class ReceiveInSession(Receive[T]):
 
     def run(self, store: Any, now_ms: int) -> Any:
         """Lease messages if the lock is still valid, without waiting."""
-        look = sessions.SessionRequest(sessions.SessionVerb.LOOK, self.want.token)
-        answer = SessionCall(self.queue, self.want.group, look, _unchanged).run(store, now_ms)
+        request = sessions.SessionRequest(sessions.SessionVerb.LOOK, self.want.token)
+        answer = SessionCall(self.queue, self.want.group, request, _unchanged).run(store, now_ms)
         return None if answer.verdict is SettleResult.EXPIRED else super().run(store, now_ms)
 
-    def compensation(self, found: list[Delivery] | None) -> Settle[Any] | None:
+    def compensation(self, result: list[Delivery] | None) -> Settle[Any] | None:
         """Return the command that returns the messages to the session."""
-        return super().compensation(found or [])
+        return super().compensation(result or [])
 
 
 class ReceiveLimited(Receive[T]):
@@ -291,12 +291,12 @@ class ReceiveLimited(Receive[T]):
         self,
         queue: str,
         answer: Callable[[list[Delivery]], T],
-        want: ReceiveRequest,
+        request: ReceiveRequest,
         rates: RateLimits,
         *,
         wait_s: float = 0,
     ) -> None:
-        super().__init__(queue, answer, want, wait_s=wait_s)
+        super().__init__(queue, answer, request, wait_s=wait_s)
         self.rates: Final = rates
 
     def run(self, store: Store, now_ms: int) -> list[Delivery]:
@@ -320,11 +320,11 @@ class UpdateKey(Command[T]):
         keys: KeyStore = store
         return keys.update_key(self.space, self.key, self.request, now_ms)
 
-    def compensation(self, found: KeyAnswer) -> "UpdateKey[Any] | None":
+    def compensation(self, result: KeyAnswer) -> "UpdateKey[Any] | None":
         """Return the command that releases the key, if this one has locked it."""
-        if found.verdict is not KeyResult.LOCKED or found.record is None:
+        if result.verdict is not KeyResult.LOCKED or result.record is None:
             return None
-        return UpdateKey(self.space, self.key, ReleaseKey(found.record.token), _unchanged)
+        return UpdateKey(self.space, self.key, ReleaseKey(result.record.token), _unchanged)
 
 
 def _unchanged(value: T) -> T:

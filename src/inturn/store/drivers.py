@@ -90,8 +90,8 @@ def refuse_driver(connection: Any, expected: str) -> NoReturn:
     Raises:
         InputError: always; it names the connection and the alternatives.
     """
-    mend = _MENDS.get(type(connection).__module__.split(".")[0])
-    known = "" if mend is None else f"; {mend}"
+    remedy = _MENDS.get(type(connection).__module__.split(".")[0])
+    known = "" if remedy is None else f"; {remedy}"
     msg = f"tx is {connection!r:.200}; expected the transaction of `with db.transaction() as tx:`, or a connection of"
     raise InputError(f"{msg} {expected}, or of SQLAlchemy or Django with {expected}{known}")
 

@@ -71,12 +71,12 @@ def outcomes_within(store: Store, commands: Sequence[Command[Any]], now_ms: int)
         elif kind == _ORDER[Send]:
             answers = _sends(part, store, now_ms)
         elif kind == _ORDER[Settle]:
-            answers = _together(part, [each.changes for each in part], store, now_ms)
+            answers = _together(part, [command.changes for command in part], store, now_ms)
         elif kind == _ORDER[Receive]:
-            wants = [each.want for each in part]
-            answers = [(found, None) for found in store.receive(queue_of(store, queue), wants, now_ms)]
+            requests = [command.want for command in part]
+            answers = [(deliveries, None) for deliveries in store.receive(queue_of(store, queue), requests, now_ms)]
         else:
-            answers = [(each.run(store, now_ms), None) for each in part]
+            answers = [(command.run(store, now_ms), None) for command in part]
         for place, answer in zip(places, answers, strict=True):
             outcomes[place] = answer
     return outcomes
@@ -94,38 +94,38 @@ def _alone(command: Command[Any], store: Store, now_ms: int) -> Outcome:
 def _sends(part: Sequence[Send[Any]], store: Store, now_ms: int) -> list[Outcome]:
     """Run sends for one queue; if it has no room for all, run those that fit, in order of arrival."""
     queue = queue_of(store, part[0].queue)
-    sets = [each.drafts for each in part]
+    sets = [command.drafts for command in part]
     bound = queue.settings.max_depth
     if bound is None:
         return _together(part, sets, store, now_ms)
-    have_waited = any(isinstance(each, WaitingSend) and each.refusal for each in part)
+    have_waited = any(isinstance(command, WaitingSend) and command.refusal for command in part)
     if not have_waited and sum(map(len, sets)) <= bound:
         with suppress(QueueFull):  # nothing was written
             return _together(part, sets, store, now_ms)
     outcomes: list[Outcome] = []
     ahead = 0  # messages that continue to wait for room
-    for each in part:
-        error = each.refusal if ahead and isinstance(each, WaitingSend) else None
+    for command in part:
+        error = command.refusal if ahead and isinstance(command, WaitingSend) else None
         if error is None:
             try:
-                outcomes.append((store.send(queue, each.drafts, now_ms, ahead), None))
+                outcomes.append((store.send(queue, command.drafts, now_ms, ahead), None))
                 continue
             except QueueFull as full:
                 error = full
         outcomes.append((None, error))
-        if isinstance(each, WaitingSend):
-            each.refusal = error
-            ahead += len(each.drafts)
+        if isinstance(command, WaitingSend):
+            command.refusal = error
+            ahead += len(command.drafts)
     return outcomes
 
 
 def _together(part: Sequence[Any], sets: Sequence[Sequence[Any]], store: Store, now_ms: int) -> list[Outcome]:
     """Run sends or settlements for one queue as one call of the store."""
     queue = queue_of(store, part[0].queue)
-    every = [one for each in sets for one in each]
+    every = [item for items in sets for item in items]
     answers: Sequence[Any]
     answers = store.send(queue, every, now_ms) if isinstance(part[0], Send) else store.settle(queue, every, now_ms)
-    if all(len(each) == 1 for each in sets):  # the usual case
+    if all(len(items) == 1 for items in sets):  # the usual case
         return [([answer], None) for answer in answers]
-    ends = list(accumulate(len(each) for each in sets))
-    return [(answers[end - len(each) : end], None) for end, each in zip(ends, sets, strict=True)]
+    ends = list(accumulate(len(items) for items in sets))
+    return [(answers[end - len(items) : end], None) for end, items in zip(ends, sets, strict=True)]

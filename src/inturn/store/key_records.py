@@ -31,12 +31,12 @@ def read_record(text: str | bytes, where: str) -> KeyRecord:
     return record
 
 
-def no_record(where: str, found: object, why: str) -> StoreError:
+def no_record(where: str, value: object, reason: str) -> StoreError:
     """Return the error for a value that is not a record."""
-    shown = repr(found)
+    shown = repr(value)
     if len(shown) > _SHOWN:
         shown = f"{shown[:_SHOWN]}…"
     return StoreError(
-        f"{where} holds {shown}, which is not a valid record of an idempotency key ({why}): another program has "
+        f"{where} holds {shown}, which is not a valid record of an idempotency key ({reason}): another program has "
         "written it, or it is damaged. Nothing was changed; use another name for the keys, or delete the record"
     )

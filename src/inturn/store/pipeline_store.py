@@ -82,7 +82,7 @@ class GroupStore(Protocol):
         ...
 
     def held(
-        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
+        self, pipeline: int, group: str, positions: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldRecord]:
         """Return the held messages of a group: all, or only messages with one of these turns or ids."""
         ...
@@ -104,7 +104,7 @@ class GroupStore(Protocol):
         ...
 
     def save_updates(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, updates: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         """Write the results of turns, and the counts; nothing if another worker has changed one of the groups.
 

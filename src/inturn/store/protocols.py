@@ -32,9 +32,9 @@ from inturn.store.servers import ServerStore
 from inturn.store.sources import SourceStore
 
 
-def no_such_queue(name: str, there: Iterable[str]) -> NoSuchQueue:
+def no_such_queue(name: str, existing: Iterable[str]) -> NoSuchQueue:
     """Return the error for a queue name that is not among the existing ones."""
-    return NoSuchQueue(f"no queue {name!r}; existing queues: {', '.join(sorted(there)) or 'none'}")
+    return NoSuchQueue(f"no queue {name!r}; existing queues: {', '.join(sorted(existing)) or 'none'}")
 
 
 class Store(Protocol):
@@ -78,7 +78,7 @@ class Store(Protocol):
         """Return the number of messages for which a queue has room until the transaction ends; None: any number."""
         ...
 
-    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, requests: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages for each of several receivers.
 
         Messages that were received too often are moved to the dead-letter queue first.

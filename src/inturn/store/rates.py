@@ -27,10 +27,10 @@ class ReceivedWithin(NamedTuple):
 
 
 def receive_within(
-    store: Store, queue: QueueInfo, want: ReceiveRequest, rates: RateLimits, now_ms: int
+    store: Store, queue: QueueInfo, request: ReceiveRequest, rates: RateLimits, now_ms: int
 ) -> ReceivedWithin:
     """Lease messages that may begin now, at most one of each group."""
-    now_us, limit = now_ms * 1000, want.limit
+    now_us, limit = now_ms * 1000, request.limit
     points: RateStore = cast("Any", store).rates
     next_us = points.read(queue, [_ALL]).get(_ALL, 0) if rates.overall else 0
     if rates.overall:
@@ -40,40 +40,42 @@ def receive_within(
                 points.save(queue, {_ALL: rates.overall.after(next_us, now_us, 0)}, now_us)
             queue.due_ms = -(-rates.overall.free_us(next_us, now_us) // 1000)
             return ReceivedWithin([], is_stopped=True)
-    parts = store.receive(queue, [want._replace(limit=1)] * limit, now_ms)
-    given = received = [each for part in parts for each in part]
+    parts = store.receive(queue, [request._replace(limit=1)] * limit, now_ms)
+    allowed = received = [delivery for part in parts for delivery in part]
     if rates.group:
-        given = _within(store, queue, received, rates.group, now_ms)
-    if rates.overall and given:
-        points.save(queue, {_ALL: rates.overall.after(next_us, now_us, len(given))}, now_us)
-    return ReceivedWithin(given, len(received) == limit)
+        allowed = _within(store, queue, received, rates.group, now_ms)
+    if rates.overall and allowed:
+        points.save(queue, {_ALL: rates.overall.after(next_us, now_us, len(allowed))}, now_us)
+    return ReceivedWithin(allowed, len(received) == limit)
 
 
 def _within(store: Store, queue: QueueInfo, received: list[Delivery], rate: Rate, now_ms: int) -> list[Delivery]:
     """Return messages whose groups may begin one now; return the others to the queue without counting an attempt."""
     now_us = now_ms * 1000
     points: RateStore = cast("Any", store).rates
-    keys = {each.entry.group: _key(each.entry.group) for each in received if each.entry.group is not None}
+    keys = {
+        delivery.entry.group: _key(delivery.entry.group) for delivery in received if delivery.entry.group is not None
+    }
     known = points.read(queue, list(keys.values())) if keys else {}
-    given, back, changed = [], [], {}
-    for each in received:
-        group = each.entry.group
+    allowed, back, changed = [], [], {}
+    for delivery in received:
+        group = delivery.entry.group
         next_us = 0 if group is None else known.get(keys[group], 0)
         if group is None or rate.free(next_us, now_us) > 0:
-            given.append(each)
+            allowed.append(delivery)
             if group is not None:
                 changed[keys[group]] = rate.after(next_us, now_us, 1)
             continue
         if rate.is_astray(next_us, now_us):
             changed[keys[group]] = rate.after(next_us, now_us, 0)
         wait_ms = -(-(rate.free_us(next_us, now_us) - now_us) // 1000)
-        number, attempts = each.entry.sequence_number, each.attempts - 1
-        back.append(Settlement(number, each.token, SettleAction.NACK, wait_ms, attempts=attempts))
+        number, attempts = delivery.entry.sequence_number, delivery.attempts - 1
+        back.append(Settlement(number, delivery.token, SettleAction.NACK, wait_ms, attempts=attempts))
     if changed:
         points.save(queue, changed, now_us)
     if back:
         store.settle(queue, back, now_ms)
-    return given
+    return allowed
 
 
 def _key(group: str) -> str:

@@ -14,7 +14,7 @@ class QueueCapacity:
         """Take the room for one message in a queue; return whether there was any."""
         if name not in self._left:
             self._left[name] = self._store.room(self._store.queues[name])
-        left = self._left[name]
-        if left is not None:
-            self._left[name] = max(0, left - 1)
-        return left != 0
+        remaining = self._left[name]
+        if remaining is not None:
+            self._left[name] = max(0, remaining - 1)
+        return remaining != 0

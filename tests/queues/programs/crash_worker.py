@@ -73,8 +73,8 @@ def _send(orders: Any, chance: random.Random, following: dict[str, int], log: in
     if chance.random() < 0.5:
         orders.send_many(drafts)
     else:
-        for each in drafts:
-            orders.send(json.loads(each.body), group=each.group, dedup_id=each.dedup_id)
+        for message in drafts:
+            orders.send(json.loads(message.body), group=message.group, dedup_id=message.dedup_id)
     faults.reach("answered")
     os.write(log, "".join(f"{account} {following[account]}\n" for account in accounts).encode())
     for account in accounts:
@@ -101,7 +101,7 @@ def main(directory: Path, kills: int, seed: int) -> None:
     time.sleep(0.1)  # the leases of the dead are over
     live(directory, seed)
     with inturn.open(TARGET) as db:
-        receipts = [(each.group, each.body["number"]) for each in db.queue("receipts").peek(10_000)]
+        receipts = [(message.group, message.body["number"]) for message in db.queue("receipts").peek(10_000)]
         with db.transaction() as tx:
             applied = tx.execute("select account, number, life from applied order by place").fetchall()
             sound = tx.execute(SOUND).fetchall()

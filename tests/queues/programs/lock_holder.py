@@ -58,14 +58,14 @@ def _serve(db: Any, session: Any, chance: random.Random) -> None:
     for peeked in session.deferred():  # each is the first of the group that is left
         _apply(db, session, session.fetch(peeked.sequence_number))
     for message in session.receive(chance.randint(1, 4)):
-        what = chance.random()
-        if what < 0.1:
+        draw = chance.random()
+        if draw < 0.1:
             session.park("by chance")
             return
-        if what < 0.3:
+        if draw < 0.3:
             message.defer()
             return
-        if what < 0.5:
+        if draw < 0.5:
             session.renew()
         _apply(db, session, message)
 

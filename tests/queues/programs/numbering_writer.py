@@ -58,7 +58,7 @@ def send(db: Database, address: str, name: str, chance: random.Random) -> None:
     if kind == 0:
         queue.send(name, group=group, revision="next")
     elif kind == 1:
-        queue.send_many([draft(name, group=each, revision="next") for each in chance.choices(GROUPS, k=5)])
+        queue.send_many([draft(name, group=group, revision="next") for group in chance.choices(GROUPS, k=5)])
     elif kind == 2:  # a retry answers with the first revision
         one, two = (queue.send(name, group=group, revision="next", dedup_id=name) for _ in range(2))
         assert (two.revision, two.duplicate) == (one.revision, True), (one, two)
@@ -71,8 +71,8 @@ def send(db: Database, address: str, name: str, chance: random.Random) -> None:
             in_callers_transaction(queue, address, groups, name, gives_up=chance.random() < 0.4)
     else:
         with suppress(GivenUpError), db.transaction() as tx:
-            for each in chance.sample(GROUPS, k=2):
-                queue.send(name, group=each, revision="next", tx=tx)
+            for picked in chance.sample(GROUPS, k=2):
+                queue.send(name, group=picked, revision="next", tx=tx)
             if chance.random() < 0.4:
                 raise GivenUpError
 

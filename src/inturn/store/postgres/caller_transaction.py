@@ -130,8 +130,8 @@ class CallerQueues(PostgresQueues):
     def _check(self) -> None:
         if self.wire.pg.parameter_status(b"client_encoding") != b"UTF8":
             raise InputError("the connection's client_encoding is not UTF8; connect with client_encoding=utf8")
-        (here,) = self.wire.one("database_identity")
-        if not self._is_own(here):
+        (identity,) = self.wire.one("database_identity")
+        if not self._is_own(identity):
             raise InputError(
                 "the connection does not see the tables of these queues; connect it to the same database, with the "
                 "same search_path"

@@ -26,9 +26,9 @@ _REMOVALS: Final = (
 )
 
 
-def _count(at: int) -> Any:
+def _count(index: int) -> Any:
     """Return a property that reads a count of a queue; to set it does nothing, since the database has it."""
-    return property(lambda info: info.catalog.counts(info)[at], lambda _info, _value: None)
+    return property(lambda info: info.catalog.counts(info)[index], lambda _info, _value: None)
 
 
 class CachedQueueInfo(QueueInfo):

@@ -46,7 +46,7 @@ def clean(url: str) -> None:
         with plainly(url) as connection:
             connection.execute(f"set lock_timeout = '{limits.BUSY_S}s'".encode())
             notices: list[_Notice] = []
-            connection.add_notice_handler(lambda told: notices.append(_noted(told)))
+            connection.add_notice_handler(lambda diagnostic: notices.append(_noted(diagnostic)))
             for table in _TABLES:
                 until = time.monotonic() + limits.BUSY_S
                 while _rewrite(connection, table, notices):
@@ -64,12 +64,14 @@ def _rewrite(connection: psycopg.Connection, table: str, notices: list[_Notice])
     """Rewrite a table; return the number of removed rows that the new file still has, since a transaction sees them."""
     notices.clear()
     connection.execute(f"vacuum (full, verbose, analyze) {table}".encode())
-    if skipped := [each.message for each in notices if each.level != "INFO"]:  # such as missing rights
+    if skipped := [notice.message for notice in notices if notice.level != "INFO"]:  # such as missing rights
         raise StoreError(f"tables were not rewritten, so their files may still have the removed content: {skipped[0]}")
     # The detail is "9 dead row versions cannot be removed yet. CPU: …", in the server's language.
-    counts = [re.search(r"\d+", each.detail) for each in notices]
+    counts = [re.search(r"\d+", notice.detail) for notice in notices]
     return sum(int(count[0]) for count in counts if count)
 
 
-def _noted(told: Diagnostic) -> _Notice:
-    return _Notice(told.severity_nonlocalized or "", told.message_primary or "", told.message_detail or "")
+def _noted(diagnostic: Diagnostic) -> _Notice:
+    return _Notice(
+        diagnostic.severity_nonlocalized or "", diagnostic.message_primary or "", diagnostic.message_detail or ""
+    )

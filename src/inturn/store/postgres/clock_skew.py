@@ -25,11 +25,11 @@ class PostgresFutureSpans(PostgresStatements):
 
     def end(self, now_ms: int) -> None:
         """End holds and locks after the clock was set back, so that nothing waits much longer than its duration."""
-        over = self.skew.end_spans(now_ms, self._later) if self._ends else ()
-        holds = [(until_ms, since_ms, *span[2:]) for span, since_ms, until_ms in over if span.kind == "hold"]
+        ended = self.skew.end_spans(now_ms, self._later) if self._ends else ()
+        holds = [(until_ms, since_ms, *span[2:]) for span, since_ms, until_ms in ended if span.kind == "hold"]
         if holds:
             self._do("end_holds_at", *map(list, zip(*holds, strict=True)))
-        for span, since_ms, until_ms in over:
+        for span, since_ms, until_ms in ended:
             if span.kind == "lock":
                 self._do("end_group_lock_at", until_ms, since_ms, *span[1:])
 

@@ -139,10 +139,10 @@ transaction that was ended, a conflict, a lack of resources, a lock, and a serve
 def store_error(error: psycopg.Error, url: str) -> StoreError:
     """Return the store error for an error of the connection or the server."""
     words = without_password(str(error).strip(), url) or type(error).__name__
-    told = _TOLD.get(error.sqlstate or "")
+    reason = _TOLD.get(error.sqlstate or "")
     if error.sqlstate is None:  # an error of the client: the connection was lost, or cannot be opened
         is_passing = isinstance(error, psycopg.OperationalError)
     else:
         is_passing = error.sqlstate.startswith(_PASSING)
     kind = StoreUnavailable if is_passing else StoreError
-    return kind(f"{shown(url)}: {told} ({words})" if told else f"{shown(url)}: {words}")
+    return kind(f"{shown(url)}: {reason} ({words})" if reason else f"{shown(url)}: {words}")

@@ -29,9 +29,9 @@ class PostgresGroupLocks(PostgresStatements):
 
     def to_take(self, queue: int, group: str) -> GroupLock | None:
         """Lock a group lock's row, to lock or unlock the group; None if a transaction of its session has locked it."""
-        there = self.wire.queue("group_lock", queue, group)
+        pending = self.wire.queue("group_lock", queue, group)
         row = self._one("group_lock_to_take", queue, group)
-        if row is None and there.rows:
+        if row is None and pending.rows:
             return None
         return GroupLock._make(row) if row else OPEN
 

@@ -48,8 +48,8 @@ class PostgresInspection(PostgresStatements):
             after = max(after, first_number(queue.number))
             rows = self._all("read_pending" if pending else "read", after, first_number(queue.number + 1), limit)
         entries = [entry_of(row) for row in rows]
-        name = self._names.reader(each.group for each in entries)
-        return entries if name is as_it_is else [named(each, name) for each in entries]
+        name = self._names.reader(entry.group for entry in entries)
+        return entries if name is as_it_is else [named(entry, name) for entry in entries]
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
         """Return the message counts of a queue."""
@@ -62,19 +62,19 @@ class PostgresInspection(PostgresStatements):
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str | None] = ()) -> list[GroupView]:
         """Return the groups that have messages, oldest head first."""
-        wanted = [*names]
-        if wanted:
-            keys = [short(name) for name in wanted if name is not None]
-            found = [(name, *self._one("group", queue.number, name)) for name in keys]
+        selected = [*names]
+        if selected:
+            keys = [short(name) for name in selected if name is not None]
+            listed = [(name, *self._one("group", queue.number, name)) for name in keys]
         else:
-            found = self._all("groups", queue.number, limit)
-        singles = 0 if wanted and None not in wanted else 1 if wanted else limit
+            listed = self._all("groups", queue.number, limit)
+        singles = 0 if selected and None not in selected else 1 if selected else limit
         if singles:
-            found += [(None, 1, number) for (number,) in self._all("ungrouped", queue.number, singles)]
-        found = sorted((row for row in found if row[1]), key=lambda row: row[2])
-        name = self._names.reader(row[0] for row in found)
-        views = (self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit])
-        return [each._replace(group=each.group and name(each.group)) for each in views]
+            listed += [(None, 1, number) for (number,) in self._all("ungrouped", queue.number, singles)]
+        listed = sorted((row for row in listed if row[1]), key=lambda row: row[2])
+        name = self._names.reader(row[0] for row in listed)
+        views = (self._view(queue, group, depth, head, now_ms) for group, depth, head in listed[:limit])
+        return [view._replace(group=view.group and name(view.group)) for view in views]
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
         row = self._one("one_message", head)

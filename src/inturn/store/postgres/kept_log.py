@@ -30,10 +30,10 @@ class PostgresKeptLog(SqlKeptLog):
         else:
             rows = self._rows("log_of_group", *part, *about, queue.number, short(span.group))
         entries = [LogEntry(entry_of(row), row[-1] == 1) for row in rows]
-        name = self._names.reader(each.entry.group for each in entries)
+        name = self._names.reader(log_entry.entry.group for log_entry in entries)
         if name is as_it_is:  # the usual case
             return entries
-        return [each._replace(entry=named(each.entry, name)) for each in entries]
+        return [log_entry._replace(entry=named(log_entry.entry, name)) for log_entry in entries]
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove acknowledged messages, wherever they are in a log."""
@@ -52,6 +52,6 @@ class PostgresKeptLog(SqlKeptLog):
         self._wire.queue("measure_log", queue.number, after, last)
 
     @override
-    def _remove_messages(self, queue: QueueInfo, gone: Sequence[tuple[int, str | None]]) -> None:
-        self._wire.queue("remove_acknowledged", [number for number, _ in gone])
-        self._wire.queue("remove_log_blocks", queue.number, gone[-1][0])
+    def _remove_messages(self, queue: QueueInfo, removed: Sequence[tuple[int, str | None]]) -> None:
+        self._wire.queue("remove_acknowledged", [number for number, _ in removed])
+        self._wire.queue("remove_log_blocks", queue.number, removed[-1][0])

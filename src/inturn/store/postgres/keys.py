@@ -34,31 +34,31 @@ class PostgresKeys(PostgresStatements):
         A later change of any key deletes expired rows, but only well after their lifetime: if the clock is set back,
         they are valid again.
         """
-        at = short(written(space)), short(written(key))
+        key_columns = short(written(space)), short(written(key))
         if isinstance(request, LockKey):
-            record = _record(self._one("key", *at), space, key)
+            record = _record(self._one("key", *key_columns), space, key)
             if record is None or current(record, now_ms) != record:
                 return self._lock_key(space, key, request, now_ms)
             return decide(KeySlot(record, 0), request, now_ms)[1]
         self.wire.note_transaction()
         since = time.monotonic()
-        record = _record(self._one("lock_key", *at), space, key)
+        record = _record(self._one("lock_key", *key_columns), space, key)
         now_ms += int((time.monotonic() - since) * 1000)
         slot, answer = decide(KeySlot(record, 0), request, now_ms)
-        self._save(at, record, slot.record, now_ms)
+        self._save(key_columns, record, slot.record, now_ms)
         return answer
 
     def _lock_key(self, space: str, key: str, request: LockKey, now_ms: int) -> KeyAnswer:
         """Lock a free key, unless another transaction is doing so."""
-        at = short(written(space)), short(written(key))
+        key_columns = short(written(space)), short(written(key))
         self.wire.note_transaction()
-        taken, row = self._do("take_key", *at), self._do("lock_free_key", *at)
+        locked, row = self._do("take_key", *key_columns), self._do("lock_free_key", *key_columns)
         token = self._next_token(now_ms)  # taken when no other transaction can lock the key
-        if not taken.rows[0][0] or not row.rows:
+        if not locked.rows[0][0] or not row.rows:
             return KeyAnswer(KeyResult.IN_PROGRESS, None, round(limits.POLL_S * 1000))
         record = _record(row.rows[0], space, key)
         slot, answer = decide(KeySlot(record, token - 1), request, now_ms)
-        self._save(at, record, slot.record, now_ms)
+        self._save(key_columns, record, slot.record, now_ms)
         return answer
 
     def _next_token(self, now_ms: int) -> int:
@@ -75,13 +75,15 @@ class PostgresKeys(PostgresStatements):
         self.wire.flush()
         return int(token.rows[0][0])
 
-    def _save(self, at: tuple[str, str], before: KeyRecord | None, after: KeyRecord | None, now_ms: int) -> None:
+    def _save(
+        self, key_columns: tuple[str, str], before: KeyRecord | None, after: KeyRecord | None, now_ms: int
+    ) -> None:
         if before == after:
             return
         if after is None:
-            self._do("remove_key", *at)
+            self._do("remove_key", *key_columns)
         else:
-            self._do("save_key", *at, written_record(after), after.until_ms)
+            self._do("save_key", *key_columns, written_record(after), after.until_ms)
         self._do("remove_expired_keys", now_ms - limits.CLOCK_SLACK_MS, limits.KEY_EXPIRE_AT_ONCE)
 
 

@@ -9,7 +9,7 @@ from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import Content, QueueInfo, StoredMessage
 from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.incarnations import PostgresIncarnations
-from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
+from inturn.store.postgres.receiver_lock import ReceiverLocks, Recheck
 from inturn.store.postgres.statements import PostgresStatements
 from inturn.store.sql.dead_letters import report_dead_letter
 from inturn.store.sql.statements import MessageStatus
@@ -64,13 +64,13 @@ class PostgresMessages(PostgresStatements):
 
     def leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
         """Remove messages that are done and have no hold; mark those that the log keeps as acknowledged."""
-        kept: list[int] = []
+        logged: list[int] = []
         if queue.readers or queue.settings.keeps_log:
             read_to = queue.removed_to
-            kept = [number for number in numbers if number > read_to]
+            logged = [number for number in numbers if number > read_to]
             numbers = [number for number in numbers if number <= read_to]
-        if kept:
-            self._do("set_status", kept, MessageStatus.ACKNOWLEDGED)
+        if logged:
+            self._do("set_status", logged, MessageStatus.ACKNOWLEDGED)
         if numbers:
             self._do("remove_messages", list(numbers))
 
@@ -100,13 +100,13 @@ class PostgresMessages(PostgresStatements):
         if to.number == queue.number:
             self._do("move_within", now_ms, queue.name, numbers, [_note(move.note) for move in moves])
             self._do("remove_holds", numbers)
-            self._locks.note(queue, [Note(move.group, move.number) for move in moves])
+            self._locks.add_rechecks(queue, [Recheck(move.group, move.number) for move in moves])
             return
         back = [move for move in moves if to.has_assigned(move.origin or move.number)]
-        there = [move for move in moves if not to.has_assigned(move.origin or move.number)]
-        if there:
+        new_moves = [move for move in moves if not to.has_assigned(move.origin or move.number)]
+        if new_moves:
             self._incarnations.begin(to, now_ms)
-            self._do("move", to.number, len(there), now_ms, queue.name, *_columns(there))
+            self._do("move", to.number, len(new_moves), now_ms, queue.name, *_columns(new_moves))
         if back:
             self._locks.acquire(to)
             self._do("move_back", to.number, now_ms, queue.name, *_columns(back))
@@ -115,7 +115,7 @@ class PostgresMessages(PostgresStatements):
                 self._do("remove_ready_successors", to.number, *map(list, zip(*places, strict=True)))
         self._do("remove_holds", numbers)
         self.leave(queue, numbers)
-        self._locks.note(queue, [Note(move.group, gone=1) for move in moves])
+        self._locks.add_rechecks(queue, [Recheck(move.group, removed_count=1) for move in moves])
 
 
 def _columns(moves: Sequence[Move]) -> tuple[list[int], list[str | None]]:

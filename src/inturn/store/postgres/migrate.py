@@ -117,15 +117,15 @@ def check(readable_from: int, version: int | None = None) -> None:
 def _versions(connection: "psycopg.Connection[Any]") -> tuple[int, int]:
     """Return the format of the tables (0: there are none) and the one that must be known to use them."""
     # From pg_class, since to_regclass may not yet see a table that was created while this waited for the lock.
-    there = connection.execute(
+    cursor = connection.execute(
         "select current_schema(), (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace "
         "where n.nspname = current_schema() and c.relname = 'inturn_meta')"
     )
-    schema, table = there.fetchone() or (None, None)
+    schema, table = cursor.fetchone() or (None, None)
     if schema is None:
         raise StoreError("the search_path of the connection names no existing schema; create one, or name another")
     if table is None:
         return 0, 0
     rows = connection.execute("select name, value from inturn_meta where name in ('version', 'readable_from')")
-    found = dict(rows.fetchall())
-    return int(found.get("version", 0)), int(found.get("readable_from", 0))
+    meta = dict(rows.fetchall())
+    return int(meta.get("version", 0)), int(meta.get("readable_from", 0))

@@ -54,10 +54,10 @@ class LongNames(PostgresStatements):
 
     def short_name(self, name: str) -> str:
         """Return the stored form of a name for a write; a long name is stored."""
-        found = short(name)
-        if found is not name:
-            self._do("add_name", found, name)
-        return found
+        short_form = short(name)
+        if short_form is not name:
+            self._do("add_name", short_form, name)
+        return short_form
 
     def reader(self, texts: Iterable[str | None]) -> Callable[[str], str]:
         """Return a function that converts each of these stored forms into its name.
@@ -65,14 +65,14 @@ class LongNames(PostgresStatements):
         Raises:
             StoreError: if a short form is not in the table.
         """
-        wanted = {text for text in texts if text is not None and is_short(text)}
-        if not wanted:
+        short_names = {text for text in texts if text is not None and is_short(text)}
+        if not short_names:
             return as_it_is
         if len(self._known) > limits.KNOWN_NAMES:
             self._known.clear()
-        if unknown := wanted - self._known.keys():
+        if unknown := short_names - self._known.keys():
             self._known.update(self._all("names", sorted(unknown)))
-        if lost := wanted - self._known.keys():
+        if lost := short_names - self._known.keys():
             msg = f"the table inturn_name is damaged: it lacks the name of {min(lost)!r}; restore a backup"
             raise StoreError(msg)
         known = self._known

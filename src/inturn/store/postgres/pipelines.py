@@ -83,15 +83,17 @@ class PostgresPipelines(SqlPipelines):
         """Run a statement; return its rows with names and texts as they were before they were encoded."""
         rows = self._wire.all(statement, *values)
         names, texts = _ENCODED.get(statement, ((), ()))
-        if not any(row[at] and "\1" in row[at] for row in rows for at in (*names, *texts)):  # the usual case
+        if not any(
+            row[column] and "\1" in row[column] for row in rows for column in (*names, *texts)
+        ):  # the usual case
             return rows
-        name = self._names.reader(row[at] for row in rows for at in names)
+        name = self._names.reader(row[column] for row in rows for column in names)
         decoded = []
         for row in map(list, rows):
-            for at in names:
-                row[at] = row[at] and read(name(row[at]))
-            for at in texts:
-                row[at] = row[at] and read(row[at])
+            for column in names:
+                row[column] = row[column] and read(name(row[column]))
+            for column in texts:
+                row[column] = row[column] and read(row[column])
             decoded.append(tuple(row))
         return decoded
 
@@ -149,14 +151,14 @@ class PostgresPipelines(SqlPipelines):
             (info.number,) = row
         self._tally(info, 0)
 
-    def _tally(self, info: PipelineInfo, made: int) -> None:
+    def _tally(self, info: PipelineInfo, output_count: int) -> None:
         """Add the changes of the counts to the counts in the database."""
         seen = info.seen if isinstance(info, CountedPipelineInfo) else {}
         before, now = _flat(seen), _flat(info.counts)
-        if made:
-            now[_OUTPUTS, ""] = before.get((_OUTPUTS, ""), 0) + made
-        more = {at: count - before.get(at, 0) for at, count in now.items()}
-        self._write("add_pipeline_counts", [(info.number, *at, count) for at, count in more.items() if count])
+        if output_count:
+            now[_OUTPUTS, ""] = before.get((_OUTPUTS, ""), 0) + output_count
+        more = {key: count - before.get(key, 0) for key, count in now.items()}
+        self._write("add_pipeline_counts", [(info.number, *key, count) for key, count in more.items() if count])
         if isinstance(info, CountedPipelineInfo):
             info.seen = deepcopy(info.counts)
 
@@ -198,10 +200,10 @@ class PostgresPipelines(SqlPipelines):
 
     @override
     def save_updates(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, updates: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         self._wire.note_transaction()
-        return super().save_updates(info, kept, rejected, now_ms)
+        return super().save_updates(info, updates, rejected, now_ms)
 
     @override
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[OutboxClaim]:
@@ -209,9 +211,9 @@ class PostgresPipelines(SqlPipelines):
         rows = self._read("claim", info.number, now_ms, groups, outputs, until_ms)
         claims, empty = [], []
         for (group, token, attempts, lapses, is_alone), part in groupby(rows, lambda row: row[:5]):
-            made = [OutputRecord._make(row[5:]) for row in part if row[5] is not None]
-            if made:
-                claims.append(OutboxClaim(made[0].group, token, attempts, made, lapses, is_alone))
+            pending = [OutputRecord._make(row[5:]) for row in part if row[5] is not None]
+            if pending:
+                claims.append(OutboxClaim(pending[0].group, token, attempts, pending, lapses, is_alone))
             else:
                 empty.append(group)
         if empty:
@@ -220,9 +222,9 @@ class PostgresPipelines(SqlPipelines):
 
     @override
     def delivered(self, pipeline: int, claim: OutboxClaim, count: int, until_ms: int, error: str | None) -> bool:
-        group, gone = self._key(claim.group), [each.number for each in claim.outputs[:count]]
+        group, numbers = self._key(claim.group), [output.number for output in claim.outputs[:count]]
         error = None if error is None else written(error)
-        is_ours = bool(self._read("end_delivery", pipeline, group, claim.token, until_ms, count, error, gone))
+        is_ours = bool(self._read("end_delivery", pipeline, group, claim.token, until_ms, count, error, numbers))
         if is_ours:
             self._do("remove_from_outbox", pipeline, [group])
         return is_ours
@@ -232,6 +234,6 @@ def _flat(counts: Mapping[str, Any]) -> dict[tuple[str, str], int]:
     """Return counts by kind and reason; the reason is empty for a kind that has only one count."""
     flat = {}
     for kind, count in counts.items():
-        of = count if isinstance(count, Mapping) else {"": count}
-        flat.update({(kind, reason): each for reason, each in of.items()})
+        by_reason = count if isinstance(count, Mapping) else {"": count}
+        flat.update({(kind, reason): amount for reason, amount in by_reason.items()})
     return flat

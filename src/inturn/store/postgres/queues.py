@@ -1,6 +1,6 @@
 """The queues of a database, composed of their parts; commands use them in every kind of transaction.
 
-From bottom to top: statements; catalog, names, group locks, incarnations; receiver locks and their notes; messages;
+From bottom to top: statements; catalog, names, group locks, incarnations; receiver locks and their rechecks; messages;
 the ready list; sends, receives, settlements, sessions and inspection. A part gets those below that it uses.
 """
 
@@ -94,7 +94,7 @@ class PostgresQueues:
         check_text("the queue's name", name)
         self.catalog.save(name, info, purge=purge)
 
-    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, requests: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages for each of several receivers, and remove the beginning of the log."""
         self.kept.trim(queue, now_ms)
-        return self._receives.receive(queue, wants, now_ms)
+        return self._receives.receive(queue, requests, now_ms)

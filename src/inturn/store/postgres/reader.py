@@ -88,8 +88,11 @@ class PostgresPipelineReader:
     def _cut(self) -> None:
         """End the connection to a server that does not answer, while another thread waits for the answer."""
         self._is_late = True
-        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as line:
-            line.shutdown(socket.SHUT_RDWR)
+        with (
+            suppress(OSError, psycopg.Error),
+            socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as connection,
+        ):
+            connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection."""

@@ -12,7 +12,7 @@ from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.incarnations import PostgresIncarnations
 from inturn.store.postgres.names import LongNames, short
 from inturn.store.postgres.producers import PostgresProducers
-from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
+from inturn.store.postgres.receiver_lock import ReceiverLocks, Recheck
 from inturn.store.postgres.statements import PostgresStatements, QueuedStatement
 from inturn.store.postgres.texts import check_text
 
@@ -50,10 +50,10 @@ class PostgresSends(PostgresStatements):
         if not drafts:
             return []
         drafts = [
-            each
-            if each.group is None or short(each.group) is each.group
-            else each._replace(group=self._names.short_name(each.group))
-            for each in drafts
+            draft
+            if draft.group is None or short(draft.group) is draft.group
+            else draft._replace(group=self._names.short_name(draft.group))
+            for draft in drafts
         ]
         self.wire.note_transaction()
         self._incarnations.begin(queue, now_ms)
@@ -69,8 +69,10 @@ class PostgresSends(PostgresStatements):
 
     def _send_new(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int) -> list[Sent]:
         """Append messages of which none is a duplicate."""
-        is_numbered, is_given = numbering.are_numbered(drafts), any(each.revision is not None for each in drafts)
-        if is_numbered and (is_given or any(each.numbering and each.numbering.expected is not None for each in drafts)):
+        is_numbered, is_given = numbering.are_numbered(drafts), any(draft.revision is not None for draft in drafts)
+        if is_numbered and (
+            is_given or any(draft.numbering and draft.numbering.expected is not None for draft in drafts)
+        ):
             return self._send_checked(queue, drafts, now_ms, ahead)
         self._lock_depth(queue)
         back_pressure.check_room(queue, len(drafts), ahead)
@@ -91,7 +93,7 @@ class PostgresSends(PostgresStatements):
         rows = self._all("send_with_next_revisions", queue.number, len(drafts), now_ms, *values)
         if not rows:
             raise self._catalog.removed(queue)
-        counts = Counter(each.group for each in drafts if each.numbering is not None)
+        counts = Counter(draft.group for draft in drafts if draft.numbering is not None)
         lasts = {group: last - counts[group] for _, group, last in rows if group is not None}
         return numbering.numbered(drafts, _sent(rows[0][0], drafts), lasts)[0]
 
@@ -104,7 +106,7 @@ class PostgresSends(PostgresStatements):
         back_pressure.check_room(queue, len(drafts), ahead)
         self._producers.save_revisions(queue, new)
         before = self._add(queue, _revised(drafts, sent), now_ms)
-        return [each._replace(sequence_number=each.sequence_number + before) for each in sent]
+        return [receipt._replace(sequence_number=receipt.sequence_number + before) for receipt in sent]
 
     def _add(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> int:
         """Write messages under new numbers; return the number before the first."""
@@ -134,30 +136,32 @@ class PostgresSends(PostgresStatements):
         keys = [
             key and (key[0], short(key[1])) for key in (deduplication.known_by(draft, settings) for draft in drafts)
         ]
-        wanted = [key for key in keys if key is not None]
-        for scope, dedup_id in wanted:
+        known_keys = [key for key in keys if key is not None]
+        for scope, dedup_id in known_keys:
             check_text("the group", scope)
             check_text("the dedup_id", dedup_id)
         self._do("lock_numbering", queue.number)
         lasts = self._producers.look_up_revisions(queue, drafts)
-        rows = self._all("find_dedup", queue.number, [scope for scope, _ in wanted], [each for _, each in wanted])
+        rows = self._all(
+            "find_dedup", queue.number, [scope for scope, _ in known_keys], [dedup_id for _, dedup_id in known_keys]
+        )
         if not rows:
             raise self._catalog.removed(queue)
         known = {
-            wanted[place - 1]: deduplication.RememberedSend(*remembered)
+            known_keys[place - 1]: deduplication.RememberedSend(*remembered)
             for _, place, *remembered in rows
             if place is not None
         }
         sent, new = deduplication.numbered(keys, known.get, int(rows[0][0]), settings, now_ms)
         sent, new_lasts = numbering.numbered(drafts, sent, dict(lasts.rows) if lasts else {})
-        back_pressure.check_room(queue, sum(not each.duplicate for each in sent), ahead)
+        back_pressure.check_room(queue, sum(not receipt.duplicate for receipt in sent), ahead)
         if new:
             new = numbering.with_revisions(new, sent)
             columns = zip(*((*key, *first) for key, first in new.items()), strict=True)
             self._do("save_dedup", queue.number, *map(list, columns))
             self._forget(len(new), now_ms)
         self._producers.save_revisions(queue, new_lasts)
-        added = [draft for draft, each in zip(_revised(drafts, sent), sent, strict=True) if not each.duplicate]
+        added = [draft for draft, receipt in zip(_revised(drafts, sent), sent, strict=True) if not receipt.duplicate]
         if added:
             self._add(queue, added, now_ms)
         return sent
@@ -180,7 +184,7 @@ class PostgresSends(PostgresStatements):
         ]
         if delayed:
             self._do("add_delays", queue.number, now_ms, *map(list, zip(*delayed, strict=True)))
-            self._locks.note(queue, [Note(due_ms=min(until_ms for *_, until_ms in delayed))])
+            self._locks.add_rechecks(queue, [Recheck(due_ms=min(until_ms for *_, until_ms in delayed))])
 
 
 def _bytes(bodies: Iterable[str | bytes]) -> list[bytes]:
@@ -191,9 +195,9 @@ def _revised(drafts: Sequence[Draft], sent: Sequence[Sent]) -> Sequence[Draft]:
     """Return messages with the revisions that the queue gave them."""
     if not numbering.are_numbered(drafts):
         return drafts
-    return [draft._replace(revision=each.revision) for draft, each in zip(drafts, sent, strict=True)]
+    return [draft._replace(revision=receipt.revision) for draft, receipt in zip(drafts, sent, strict=True)]
 
 
 def _sent(before: int, drafts: Sequence[Draft]) -> list[Sent]:
     """Return the results of messages that have the numbers after one."""
-    return [Sent(number, duplicate=False, revision=each.revision) for number, each in enumerate(drafts, before + 1)]
+    return [Sent(number, duplicate=False, revision=draft.revision) for number, draft in enumerate(drafts, before + 1)]

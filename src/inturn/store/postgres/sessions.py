@@ -18,7 +18,7 @@ from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Held, PostgresMessages
 from inturn.store.postgres.names import LongNames
 from inturn.store.postgres.ready_list import ReadyList
-from inturn.store.postgres.receiver_lock import InLine, Note, ReceiverLock, ReceiverLocks
+from inturn.store.postgres.receiver_lock import RankedPlace, ReceiverLock, ReceiverLocks, Recheck
 from inturn.store.postgres.statements import PostgresStatements
 
 _WITHOUT_RECEIVER_LOCK = {
@@ -57,9 +57,9 @@ class PostgresSessions(PostgresStatements):
         if is_for_any and self._ready.is_idle(queue, now_ms):
             return answer
         lock = self._ready.open(queue, now_ms)
-        at = self._next_group(queue, lock) if is_for_any else group or ""
-        if at is not None:
-            answer = self._decide(queue, lock, at, request, now_ms)
+        target = self._next_group(queue, lock) if is_for_any else group or ""
+        if target is not None:
+            answer = self._decide(queue, lock, target, request, now_ms)
         self._ready.close(queue, lock, now_ms, has_found=answer.verdict is SettleResult.DONE)
         return answer
 
@@ -74,7 +74,7 @@ class PostgresSessions(PostgresStatements):
             self._group_locks.set_state(number, group, request.state)
         elif verb is SessionVerb.RENEW:
             self._group_locks.renew(number, group, group_lock)
-            self._locks.note(queue, [Note(due_ms=group_lock.until_ms)])
+            self._locks.add_rechecks(queue, [Recheck(due_ms=group_lock.until_ms)])
         state = self._group_locks.state(number, group) if verb is SessionVerb.GET_STATE else None
         return SessionAnswer(verdict, group, group_lock, state)
 
@@ -86,11 +86,11 @@ class PostgresSessions(PostgresStatements):
         if before is None:
             return SessionAnswer(SettleResult.HELD, group)
         is_held = verb in {SessionVerb.LOCK, SessionVerb.PARK} and self._is_held(queue, group)
-        verdict, group_lock = sessions.decide(before, request, now_ms, is_held=is_held, token=lock.tokens + 1)
+        verdict, group_lock = sessions.decide(before, request, now_ms, is_held=is_held, token=lock.last_token + 1)
         if verdict is not SettleResult.DONE:
             return SessionAnswer(verdict, group)
         if verb is SessionVerb.LOCK:
-            lock.tokens += 1
+            lock.last_token += 1
         if group_lock.until_ms is not None:
             lock.is_due(group_lock.until_ms)
         if group_lock != before:
@@ -98,36 +98,36 @@ class PostgresSessions(PostgresStatements):
         if verb in {SessionVerb.CLOSE, SessionVerb.PARK} and request.token is not None:
             self._end_leases(queue, lock, group, request.token, now_ms)
         if sessions.excludes_receivers(group_lock) != sessions.excludes_receivers(before):
-            head = self._one("first_of_group", number, group, lock.floor)
+            head = self._one("first_of_group", number, group, lock.messages_from)
             if head:
                 self._do("remove_ready", [head[0]])
-            lock.touch(None, group)
+            lock.add_candidate(None, group)
             self._ready.refresh(queue, lock)
             self._locks.news.add(number)
         return SessionAnswer(verdict, group, group_lock)
 
     def _next_group(self, queue: QueueInfo, lock: ReceiverLock) -> str | None:
         """Return the first free group of the ready queue; skip groups with a leased deferred message."""
-        after: InLine | None = None
+        after: RankedPlace | None = None
         count = 1
-        if lock.ran_out:
+        if lock.is_list_complete:
             self._list(queue, lock)
         while True:
             seen = after or (None, None, None)
             rows = self._all(
                 "next_ready_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version
             )
-            for place, turn, number, group in rows:
+            for place, rank, number, group in rows:
                 if lock.is_early(place):  # messages before it are not listed yet
                     break
-                after = place, turn, number
+                after = place, rank, number
                 if not self._is_held(queue, group):
                     return str(group)
             else:
                 if rows:
                     count = limits.HEADS_AT_ONCE
                     continue
-                if lock.ran_out:
+                if lock.is_list_complete:
                     return None
             self._list(queue, lock)
 
@@ -153,14 +153,16 @@ class PostgresSessions(PostgresStatements):
         numbers = [number for number, hold in self._holds(queue, group) if hold.token == token]
         if not numbers:
             return
-        left: list[Held] = []
-        for number, each, *fields, is_head in self._all("lock_holds_to_end", queue.number, lock.floor, numbers):
+        remaining: list[Held] = []
+        for number, held_group, *fields, is_head in self._all(
+            "lock_holds_to_end", queue.number, lock.messages_from, numbers
+        ):
             hold = DeliveryState._make(fields)
             now = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=None, now_ms=now_ms)
-            left.append((number, each, now))
+            remaining.append((number, held_group, now))
             if now is not None and now.until_ms is not None:
                 lock.is_due(now.until_ms)
-        self._messages.set_holds(queue, left)
-        self._ready.mark_back(queue, lock)
-        lock.touch(None, group)
+        self._messages.set_holds(queue, remaining)
+        self._ready.mark_requeue(queue, lock)
+        lock.add_candidate(None, group)
         self._ready.refresh(queue, lock)

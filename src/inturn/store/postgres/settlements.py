@@ -15,7 +15,7 @@ from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Move, PostgresMessages
-from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
+from inturn.store.postgres.receiver_lock import ReceiverLocks, Recheck
 from inturn.store.postgres.statements import PostgresStatements
 from inturn.store.sql.statements import MessageStatus
 
@@ -39,7 +39,7 @@ class _Work:
     """The collected writes of several changes; nothing is written before all are decided."""
 
     messages: dict[int, _Message]
-    notes: dict[tuple[str | None, int | None], Note] = field(default_factory=dict)
+    rechecks: dict[tuple[str | None, int | None], Recheck] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
     deferred: list[int] = field(default_factory=list)
@@ -47,15 +47,22 @@ class _Work:
     out: set[int] = field(default_factory=set)  # messages that no longer precede others of their group
     free: list[int] = field(default_factory=list)  # messages that were not leased, and so may be listed
 
-    def note(
-        self, number: int, message: _Message, gone: int = 0, due_ms: int | None = None, back_ms: int | None = None
+    def add_recheck(
+        self,
+        number: int,
+        message: _Message,
+        removed_count: int = 0,
+        due_ms: int | None = None,
+        returned_ms: int | None = None,
     ) -> None:
-        """Add a note about the group or the message; ``back_ms``: the time of its return, None: not returned."""
-        own = None if message.group is not None or gone else number
-        before = self.notes.pop((message.group, own), Note(message.group, own))  # its last position counts
-        soonest = min((each for each in (before.due_ms, due_ms) if each is not None), default=None)
-        back_ms = before.back_ms if back_ms is None else back_ms
-        self.notes[message.group, own] = Note(message.group, own, before.gone + gone, soonest, back_ms)
+        """Add a recheck of the group or the message; ``returned_ms``: the time of its return, None: not returned."""
+        own = None if message.group is not None or removed_count else number
+        before = self.rechecks.pop((message.group, own), Recheck(message.group, own))  # its last position counts
+        soonest = min((time_ms for time_ms in (before.due_ms, due_ms) if time_ms is not None), default=None)
+        returned_ms = before.returned_ms if returned_ms is None else returned_ms
+        self.rechecks[message.group, own] = Recheck(
+            message.group, own, before.removed_count + removed_count, soonest, returned_ms
+        )
 
 
 @dataclass(eq=False)
@@ -94,8 +101,10 @@ class PostgresSettlements(PostgresStatements):
         if len(rows) == len(numbers):
             return [SettleResult.DONE] * len(numbers)
         done = {row[0] for row in rows}
-        there = {row[0] for row in self._all("existing_messages", [number for number in numbers if number not in done])}
-        missed = {number: SettleResult.EXPIRED if number in there else SettleResult.GONE for number in numbers}
+        existing = {
+            row[0] for row in self._all("existing_messages", [number for number in numbers if number not in done])
+        }
+        missed = {number: SettleResult.EXPIRED if number in existing else SettleResult.GONE for number in numbers}
         return [SettleResult.DONE if number in done else missed[number] for number in numbers]
 
     def _settle_each(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
@@ -138,20 +147,22 @@ class PostgresSettlements(PostgresStatements):
         if change.act is SettleAction.EXTEND:
             if not self._extends_lock(queue, work, change, message, now_ms):
                 message.hold, message.is_changed = delivery.extended(hold, change.ms or 0, now_ms), True
-            work.note(number, message, due_ms=now_ms + (change.ms or 0))
+            work.add_recheck(number, message, due_ms=now_ms + (change.ms or 0))
             return
         if change.act is SettleAction.NACK:
             hold = delivery.counted(hold, change)
             is_head = message.group is None or hold.deferred or work.out.issuperset(message.before)
-            left = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=change.ms, now_ms=now_ms)
-            message.hold, message.is_changed = left, True
-            work.note(number, message, due_ms=left and left.until_ms, back_ms=now_ms)
+            remaining = redelivery.nacked(
+                hold, queue.settings, number, is_head=is_head, delay_ms=change.ms, now_ms=now_ms
+            )
+            message.hold, message.is_changed = remaining, True
+            work.add_recheck(number, message, due_ms=remaining and remaining.until_ms, returned_ms=now_ms)
             return
         work.out.add(number)
         if change.act is SettleAction.DEFER:
             message.hold, message.is_changed = delivery.deferred(hold), True
             work.deferred.append(number)
-            work.note(number, message)
+            work.add_recheck(number, message)
             return
         del work.messages[number]
         if change.act is SettleAction.MOVE and change.to is not None:
@@ -159,7 +170,7 @@ class PostgresSettlements(PostgresStatements):
             work.moves.setdefault(change.to, []).append(move)
             return
         (work.removed if change.act in _REMOVES else work.left).append(number)
-        work.note(number, message, gone=1)
+        work.add_recheck(number, message, removed_count=1)
 
     def _extends_lock(self, queue: QueueInfo, work: _Work, change: Settlement, message: _Message, now_ms: int) -> bool:
         """Extend the lock of the session in which a message was received; return whether there was one."""
@@ -171,13 +182,15 @@ class PostgresSettlements(PostgresStatements):
         if extended is None:
             return False
         self._group_locks.renew(queue.number, group, extended)
-        for each in work.messages.values():
-            if each.hold is not None and each.hold.token == extended.token and each.group == group:
-                each.hold = sessions.within(extended, each.hold)
+        for leased in work.messages.values():
+            if leased.hold is not None and leased.hold.token == extended.token and leased.group == group:
+                leased.hold = sessions.within(extended, leased.hold)
         return True
 
     def _write(self, queue: QueueInfo, work: _Work, now_ms: int) -> None:
-        changed = [(number, each.group, each.hold) for number, each in work.messages.items() if each.is_changed]
+        changed = [
+            (number, message.group, message.hold) for number, message in work.messages.items() if message.is_changed
+        ]
         self._messages.set_holds(queue, changed)
         if work.deferred:
             self._do("set_status", work.deferred, MessageStatus.DEFERRED)
@@ -188,6 +201,6 @@ class PostgresSettlements(PostgresStatements):
             self._do("remove_messages", work.removed)
         for name in sorted(work.moves):
             self._messages.move(queue, work.moves[name], self._catalog.queues[name], now_ms)
-        self._locks.note(queue, work.notes.values())
+        self._locks.add_rechecks(queue, work.rechecks.values())
         if work.free:
             self._do("remove_ready", work.free)

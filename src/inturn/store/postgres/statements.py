@@ -140,7 +140,7 @@ class Wire:
             psycopg.Error: the server's error for the first statement that fails, or if the connection is lost.
         """
         together, self._waiting = [*self._waiting, last], []
-        encoded = [self._encode(each) for each in together]
+        encoded = [self._encode(statement) for statement in together]
         answered: list[QueuedStatement | _Key] = []  # the statement of each result; a key: of a preparation
         self.pg.enter_pipeline_mode()
         try:
@@ -153,39 +153,39 @@ class Wire:
             self.pg.finish()  # its protocol state is unknown
             raise
         refused = None
-        for each, result in zip(answered, results, strict=False):
+        for item, result in zip(answered, results, strict=False):
             if result.status == _REFUSED:
                 refused = result
             if refused is not None:  # the server skips all statements after it
-                if isinstance(each, tuple):
-                    del self._prepared[each]
-            elif isinstance(each, QueuedStatement):
-                each.is_done = True
+                if isinstance(item, tuple):
+                    del self._prepared[item]
+            elif isinstance(item, QueuedStatement):
+                item.is_done = True
                 if result.status == _ROWS:
                     self._adapt.set_pgresult(result)
-                    each.rows = self._adapt.load_rows(0, result.ntuples, tuple)
+                    item.rows = self._adapt.load_rows(0, result.ntuples, tuple)
         if refused is not None:
             raise psycopg.errors.error_from_result(refused, encoding="utf-8")
         return last.rows
 
-    def _encode(self, each: QueuedStatement) -> tuple[Sequence[Any], tuple[int, ...], Sequence[Any]]:
+    def _encode(self, statement: QueuedStatement) -> tuple[Sequence[Any], tuple[int, ...], Sequence[Any]]:
         """Return the encoded parameters of a statement, their types and their formats."""
-        if not each.values:
+        if not statement.values:
             return (), (), ()
-        data = self._adapt.dump_sequence(each.values, [_AUTO] * len(each.values))
+        data = self._adapt.dump_sequence(statement.values, [_AUTO] * len(statement.values))
         return data, self._adapt.types or (), self._adapt.formats or ()
 
     def _send(
         self,
-        each: QueuedStatement,
+        statement: QueuedStatement,
         data: Sequence[Any],
         types: tuple[int, ...],
         formats: Sequence[Any],
         answered: list[QueuedStatement | _Key],
     ) -> None:
-        sql = each.sql.encode()
+        sql = statement.sql.encode()
         if self._is_own:
-            key = each.sql, types
+            key = statement.sql, types
             name = self._prepared.get(key)
             if name is None:
                 self._names += 1
@@ -195,7 +195,7 @@ class Wire:
             self.pg.send_query_prepared(name, data, formats, _BINARY)
         else:
             self.pg.send_query_params(sql, data, types, formats, _BINARY)
-        answered.append(each)
+        answered.append(statement)
 
 
 def _exchange(pg: "PGconn") -> "PQGen[list[PGresult]]":

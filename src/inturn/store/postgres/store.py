@@ -101,8 +101,8 @@ class PostgresStore(PostgresQueues):
 
     def clock(self) -> int:
         """Return the server's time, which is the same for all its clients, in milliseconds since 1970."""
-        ms, at = self._clock
-        return ms + int((time.monotonic() - at) * 1000)
+        ms, read_s = self._clock
+        return ms + int((time.monotonic() - read_s) * 1000)
 
     def begin(self) -> None:
         """Begin a transaction and read the changes of other processes."""
@@ -267,11 +267,11 @@ class PostgresStore(PostgresQueues):
         if isinstance(because, errors.DeadlockDetected | errors.SerializationFailure):
             raise RunAgain(str(because)) from because
         if isinstance(because, psycopg.OperationalError | psycopg.InternalError):
-            told = store_error(because, self._url)
+            error = store_error(because, self._url)
             if is_lost:
                 kind = StoreUnavailable if self._is_lasting else RunAgain
-                raise kind(f"{told}: the connection was lost, and the transaction was rolled back") from because
-            raise told from because
+                raise kind(f"{error}: the connection was lost, and the transaction was rolled back") from because
+            raise error from because
 
     def _reset(self) -> None:
         """Forget the reads and changes of the transaction, and roll it back if there is still a connection."""

@@ -19,12 +19,12 @@ def read(text: str) -> str:
     return text.replace("\1\1", "\0").replace("\1\2", "\1") if "\1" in text else text
 
 
-def check_text(what: str, text: str | None) -> None:
+def check_text(label: str, text: str | None) -> None:
     """Check that PostgreSQL can hold a text as it is.
 
     Raises:
         InputError: if it has a NUL.
     """
     if text is not None and "\0" in text:
-        msg = f"{what} {text!r} has a NUL at {text.index(chr(0))}, which PostgreSQL cannot store in a text; remove it"
+        msg = f"{label} {text!r} has a NUL at {text.index(chr(0))}, which PostgreSQL cannot store in a text; remove it"
         raise InputError(msg)

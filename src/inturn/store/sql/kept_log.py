@@ -70,14 +70,14 @@ class SqlKeptLog(ABC):
         if allowed.read_to <= begin:
             return False
         oldest = self._rows("log_acknowledged", begin, allowed.read_to, limits.EXPIRE_AT_ONCE)
-        gone = []
+        removed = []
         for number, sent_ms, group in oldest:
             if not allowed.has(number, sent_ms):
                 break
-            gone.append((number, group))
-        if gone:
-            self._remove_messages(queue, gone)
-        return len(gone) == limits.EXPIRE_AT_ONCE
+            removed.append((number, group))
+        if removed:
+            self._remove_messages(queue, removed)
+        return len(removed) == limits.EXPIRE_AT_ONCE
 
     def _blocks(self, queue: QueueInfo) -> list[LogBlock]:
         return [LogBlock(*row) for row in self._rows("log_blocks", queue.number)]
@@ -95,5 +95,5 @@ class SqlKeptLog(ABC):
         """Write the size of a block."""
 
     @abstractmethod
-    def _remove_messages(self, queue: QueueInfo, gone: Sequence[tuple[int, str | None]]) -> None:
+    def _remove_messages(self, queue: QueueInfo, removed: Sequence[tuple[int, str | None]]) -> None:
         """Remove acknowledged messages, given by number and group, and the blocks before the last of them."""

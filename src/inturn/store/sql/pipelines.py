@@ -80,7 +80,7 @@ class SqlPipelines(PipelineStore):
     def _save_records(self, rows: Sequence[Row]) -> None:
         self._write("save_group_records", rows)
 
-    def _extra_columns(self, kept: GroupUpdate) -> Row:  # noqa: ARG002 - a hook
+    def _extra_columns(self, update: GroupUpdate) -> Row:  # noqa: ARG002 - a hook
         """Return further columns of a group's record."""
         return ()
 
@@ -138,13 +138,13 @@ class SqlPipelines(PipelineStore):
 
     @override
     def held(
-        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
+        self, pipeline: int, group: str, positions: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldRecord]:
-        at = pipeline, self._key(group)
-        if turns is None and ids is None:
-            return [*map(HeldRecord._make, self._read("held_messages", *at))]
-        rows = self._read("held_at_positions", *at, self._list(turns)) if turns else []
-        rows += self._read("held_with_ids", *at, self._keys(ids)) if ids else []
+        key_columns = pipeline, self._key(group)
+        if positions is None and ids is None:
+            return [*map(HeldRecord._make, self._read("held_messages", *key_columns))]
+        rows = self._read("held_at_positions", *key_columns, self._list(positions)) if positions else []
+        rows += self._read("held_with_ids", *key_columns, self._keys(ids)) if ids else []
         return [*map(HeldRecord._make, sorted(set(rows)))]
 
     @override
@@ -156,43 +156,43 @@ class SqlPipelines(PipelineStore):
     @override
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, HeldKey]]:
         rows = self._read("longest_held", pipeline, self._key(group), limit)
-        return [(since_us, (epoch, turn, tie, message_id)) for since_us, epoch, turn, tie, message_id in rows]
+        return [(since_us, (epoch, position, tie, message_id)) for since_us, epoch, position, tie, message_id in rows]
 
     @override
     def save_updates(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, updates: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
         number = info.number
-        names = {each.record.group: self._short_name(each.record.group) for each in kept}
-        known = self._versions(number, list(names.values())) if kept else {}
-        overtaken = [line.group for line, *_ in kept if known.get(names[line.group], 0) != line.version]
+        names = {update.record.group: self._short_name(update.record.group) for update in updates}
+        known = self._versions(number, list(names.values())) if updates else {}
+        overtaken = [record.group for record, *_ in updates if known.get(names[record.group], 0) != record.version]
         if overtaken:
             return overtaken
-        lines, gone, held, marks, outputs, posts = [], [], [], [], [], []
+        lines, removed, held, marks, outputs, posts = [], [], [], [], [], []
         form = self._short_name
-        for each in kept:
-            line, its_held, its_gone, its_outputs, its_marks, _ = each
-            group = names[line.group]
-            lines.append((number, group, line.version + 1, *line[2:], *self._extra_columns(each)))
+        for update in updates:
+            record, its_held, its_gone, its_outputs, its_marks, _ = update
+            group = names[record.group]
+            lines.append((number, group, record.version + 1, *record[2:], *self._extra_columns(update)))
             for *place, message_id in its_gone:
-                gone.append((number, group, *place, form(message_id)))
+                removed.append((number, group, *place, form(message_id)))
             for *place, message_id, since_us, digest, content in its_held:
                 held.append((number, group, *place, form(message_id), since_us, digest, content))
-            for mark, digest, turn in its_marks:
-                marks.append((number, group, mark, digest, turn))
+            for mark, digest, position in its_marks:
+                marks.append((number, group, mark, digest, position))
             for _, _, its_epoch, revision, output_id, *more in its_outputs:
                 outputs.append((number, group, its_epoch, revision, output_id and self._text(output_id), *more, now_ms))
             if its_outputs:
                 posts.append((number, group, now_ms))
         self._save_records(lines)
-        self._write("remove_held", gone)
+        self._write("remove_held", removed)
         self._write("add_held", held)
         self._write("add_marks", marks)
         self._save_outputs(info, outputs)
         self._write("add_to_outbox", posts)
-        refused = [(each.group, each.reason, each.detail, each.message) for each in rejected]
-        texts = [[None if text is None else self._text(text) for text in each] for each in refused]
-        self._write("add_rejected", [(number, *each, now_ms) for each in texts])
+        refused = [(rejection.group, rejection.reason, rejection.detail, rejection.message) for rejection in rejected]
+        texts = [[None if text is None else self._text(text) for text in refusal] for refusal in refused]
+        self._write("add_rejected", [(number, *columns, now_ms) for columns in texts])
         return []
 
     @override
@@ -216,7 +216,7 @@ class SqlPipelines(PipelineStore):
 
     @override
     def renew(self, pipeline: int, claims: Sequence[OutboxClaim], until_ms: int) -> None:
-        self._write("renew_claims", [(pipeline, self._key(each.group), each.token, until_ms) for each in claims])
+        self._write("renew_claims", [(pipeline, self._key(claim.group), claim.token, until_ms) for claim in claims])
 
     @override
     def pending_deliveries(
@@ -233,17 +233,18 @@ class SqlPipelines(PipelineStore):
 
     @override
     def redeliver(self, pipeline: int, groups: Sequence[str] | None) -> int:
-        at = pipeline, limits.DELIVERY_REFUSED_MS
+        parameters = pipeline, limits.DELIVERY_REFUSED_MS
         if groups is None:
-            return len(self._read("redeliver_all", *at))
-        return len(self._read("redeliver", *at, self._keys(groups)))
+            return len(self._read("redeliver_all", *parameters))
+        return len(self._read("redeliver", *parameters, self._keys(groups)))
 
     # --- decisions ---
 
     @override
     def append_decisions(self, pipeline: int, decided: Sequence[StoredDecision]) -> None:
         self._write(
-            "add_decisions", [(pipeline, each.name, self._short_name(each.group), each.decision) for each in decided]
+            "add_decisions",
+            [(pipeline, decision.name, self._short_name(decision.group), decision.decision) for decision in decided],
         )
 
     @override

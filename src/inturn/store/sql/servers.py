@@ -18,13 +18,13 @@ class SqlServers:
     """The part of the server tables that both databases share.
 
     Args:
-        one: runs a statement by its name, with its parameters; returns its first row, None if there is none.
+        read_one: runs a statement by its name, with its parameters; returns its first row, None if there is none.
         read: runs a statement; returns its rows.
         do: runs a statement that has no result.
     """
 
-    def __init__(self, one: Callable[..., Any], read: Callable[..., list[Any]], do: Callable[..., object]) -> None:
-        self._one, self._all, self._do = one, read, do
+    def __init__(self, read_one: Callable[..., Any], read: Callable[..., list[Any]], do: Callable[..., object]) -> None:
+        self._one, self._all, self._do = read_one, read, do
 
     def pipeline_figures(self, info: PipelineInfo, now_ms: int) -> PipelineFigures:
         """Return the figures of a pipeline."""

@@ -91,8 +91,8 @@ class SqlSources(SourceStore):
 
     @override
     def reject(self, source: str, rejected: Sequence[RejectedRecord], now_ms: int) -> None:
-        for each in rejected:
-            self._do("add_source_rejection", source, *each[:7], now_ms)
+        for rejection in rejected:
+            self._do("add_source_rejection", source, *rejection[:7], now_ms)
 
     @override
     def rejected_by_number(self, source: str, numbers: Sequence[int]) -> list[RejectedRecord]:
@@ -108,10 +108,10 @@ class SqlSources(SourceStore):
 
     @override
     def rejecting_names(self) -> list[str]:
-        found, name = [], ""
+        names, name = [], ""
         while name := self._read("next_rejecting_source", name)[0][0] or "":
-            found.append(name)
-        return found
+            names.append(name)
+        return names
 
     @override
     def lock_rejected(self, source: str, numbers: Sequence[int]) -> set[int]:
@@ -147,8 +147,8 @@ class SqlSources(SourceStore):
 
     @override
     def save_moved(self, source: str, moved: Sequence[MovedRecord], now_ms: int) -> None:
-        for each in moved:
-            self._do("add_source_moved", source, *each[:7], now_ms)
+        for message in moved:
+            self._do("add_source_moved", source, *message[:7], now_ms)
 
     @override
     def moved(self, source: str, after: int, limit: int) -> list[MovedRecord]:
@@ -179,8 +179,8 @@ class SqlSources(SourceStore):
 
     @staticmethod
     def _partition(row: Sequence[Any]) -> SourcePartition:
-        found = SourcePartition(*row)
-        return found._replace(is_paused=bool(found.is_paused), is_finished=bool(found.is_finished))
+        partition = SourcePartition(*row)
+        return partition._replace(is_paused=bool(partition.is_paused), is_finished=bool(partition.is_finished))
 
 
 def _json(values: Sequence[Any]) -> str:

@@ -27,16 +27,16 @@ def statements(*packages: str) -> dict[str, str]:
     Raises:
         ValueError: if two statements have the same name.
     """
-    found: dict[str, str] = {}
-    for each in sorted(chain(*(files(name).iterdir() for name in packages)), key=lambda file: file.name):
-        if not each.name.endswith(".sql"):
+    by_name: dict[str, str] = {}
+    for resource in sorted(chain(*(files(name).iterdir() for name in packages)), key=lambda file: file.name):
+        if not resource.name.endswith(".sql"):
             continue
-        pieces = re.split(r"^-- (name|part): (\w+)\n", each.read_text(), flags=re.MULTILINE)
+        pieces = re.split(r"^-- (name|part): (\w+)\n", resource.read_text(), flags=re.MULTILINE)
         parts: dict[str, str] = {}
         for kind, name, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-            if name in found or name in parts:
-                raise ValueError(f"two statements are called {name!r}; one is in {each.name}")
+            if name in by_name or name in parts:
+                raise ValueError(f"two statements are called {name!r}; one is in {resource.name}")
             sql = re.sub(r"--.*$", "", text, flags=re.MULTILINE).strip().rstrip(";")
             sql = re.sub(r"\{(\w+)\}", lambda part, known=parts: known[part[1]], sql)  # type: ignore[misc]  # a dict
-            (found if kind == "name" else parts)[name] = sql
-    return found
+            (by_name if kind == "name" else parts)[name] = sql
+    return by_name

@@ -42,9 +42,9 @@ class Step(NamedTuple):
 def read_steps(store: Traversable) -> tuple[Step, ...]:
     """Return the steps of a store in order, from the folder that has its schema."""
     migrations = store / "migrations"
-    later = [each for each in migrations.iterdir() if each.name.endswith(".sql")] if migrations.is_dir() else []
+    later = [step for step in migrations.iterdir() if step.name.endswith(".sql")] if migrations.is_dir() else []
     schema = Step(FIRST, (store / "schema.sql").read_text())
-    return schema, *sorted(Step(int(each.name[:4]), each.read_text()) for each in later)
+    return schema, *sorted(Step(int(step.name[:4]), step.read_text()) for step in later)
 
 
 def refuse_unreleased(name: str, version: int) -> None:

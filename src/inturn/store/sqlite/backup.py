@@ -85,10 +85,10 @@ def _draft(path: str, target: str) -> Iterator[Path]:
         draft.touch(mode=0o600, exist_ok=False)
         with closing(connect_for_inspection(path)) as source, closing(sqlite3.connect(draft)) as copied:
             source.backup(copied)  # in one step: one snapshot of the file, and no writer is blocked
-            (found,) = copied.execute("pragma quick_check(1)").fetchone()
+            (verdict,) = copied.execute("pragma quick_check(1)").fetchone()
             copied.execute("pragma journal_mode = delete")
-        if found != "ok":
-            raise StoreError(f"{path} is damaged: {found}; see https://www.sqlite.org/recovery.html")
+        if verdict != "ok":
+            raise StoreError(f"{path} is damaged: {verdict}; see https://www.sqlite.org/recovery.html")
         yield draft
     except sqlite3.Error as error:
         raise store_error(error, path) from error

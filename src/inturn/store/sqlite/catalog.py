@@ -112,9 +112,9 @@ class SqliteCatalog(SqliteStatements):
 
     def _next_number(self) -> int:
         """Return a queue number that was never used, so that sequence numbers of a removed queue never recur."""
-        (made,) = self._one("queue_count") or (0,)
-        self._execute("save_queue_count", made + 1)
-        return int(made) + 1
+        (queue_count,) = self._one("queue_count") or (0,)
+        self._execute("save_queue_count", queue_count + 1)
+        return int(queue_count) + 1
 
     def _purge(self, info: QueueInfo) -> None:
         for table in ("purge_messages", "purge_ready", "purge_ready_places", "purge_holds"):
@@ -125,7 +125,7 @@ class SqliteCatalog(SqliteStatements):
 
 
 def _info(number: int, name: str, settings: str, readers: str, created_ms: int, *counts: int) -> QueueInfo:
-    tokens, _, _, depth, last, place, turn = counts
+    tokens, _, _, depth, last, place, rank = counts
     known = msgspec.json.decode(settings, type=QueueSettings)
     positions = msgspec.json.decode(readers, type=dict[str, int])
-    return QueueInfo(number, name, known, created_ms, positions, depth, last, tokens, (place, turn))
+    return QueueInfo(number, name, known, created_ms, positions, depth, last, tokens, (place, rank))

@@ -228,21 +228,21 @@ def identity_of(connection: sqlite3.Connection, path: str) -> tuple[str, bytes]:
     The identity is the same for all connections to the file and different for a copy: it names its place on the disk
     too. Copies share the bytes.
     """
-    (made,) = connection.execute("select value from inturn_meta where name = 'identity'").fetchone()
+    (identity,) = connection.execute("select value from inturn_meta where name = 'identity'").fetchone()
     if path == ":memory:":
-        return str(made), bytes.fromhex(made)
-    found = Path(path).stat()
-    return f"{made} {found.st_dev}:{found.st_ino}", bytes.fromhex(made)
+        return str(identity), bytes.fromhex(identity)
+    status = Path(path).stat()
+    return f"{identity} {status.st_dev}:{status.st_ino}", bytes.fromhex(identity)
 
 
 def is_to(connection: sqlite3.Connection, identity: str) -> tuple[bool, str]:
     """Return whether a connection is to the file of this identity, and the path of its file."""
     path = next((path for _, name, path in connection.execute("pragma database_list") if name == "main"), "")
     try:
-        found = os.stat(path)  # noqa: PTH116 - a Path costs as much again
+        status = os.stat(path)  # noqa: PTH116 - a Path costs as much again
     except OSError:
         return False, path
-    return identity.endswith(f" {found.st_dev}:{found.st_ino}"), path
+    return identity.endswith(f" {status.st_dev}:{status.st_ino}"), path
 
 
 @contextmanager

@@ -48,8 +48,8 @@ def checked_mode(mode: int) -> int:
         InputError: if it is not a file mode, or does not let the owner read and write.
     """
     if isinstance(mode, bool) or not isinstance(mode, int) or mode & ~0o777 or mode & OWNER_ONLY != OWNER_ONLY:
-        told = oct(mode) if isinstance(mode, int) and not isinstance(mode, bool) else repr(mode)
-        msg = f"mode is {told}; expected a file mode that lets the owner read and write, such as 0o600 or 0o640"
+        shown = oct(mode) if isinstance(mode, int) and not isinstance(mode, bool) else repr(mode)
+        msg = f"mode is {shown}; expected a file mode that lets the owner read and write, such as 0o600 or 0o640"
         raise InputError(msg)
     return mode
 
@@ -59,10 +59,10 @@ def make(path: str, mode: int) -> None:
     # Closing a file drops every lock that this process has on it, so no other thread may have opened it by then.
     with _MAKING:
         try:
-            made = os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+            descriptor = os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         except OSError:
             return  # it exists, or SQLite will report why it cannot be created
-        os.close(made)
+        os.close(descriptor)
         Path(path).chmod(mode)  # regardless of the umask
 
 
@@ -71,17 +71,17 @@ class Files:
 
     Args:
         path: the database.
-        beside: whether its log and index exist while it is open.
+        has_wal: whether its log and index exist while it is open.
 
     Attributes:
         are_lost: whether the files were deleted or replaced, as of the last check.
     """
 
-    def __init__(self, path: str, *, beside: bool = True) -> None:
+    def __init__(self, path: str, *, has_wal: bool = True) -> None:
         self._path = path
         self._name = str(Path(path).absolute())
         real = os.path.realpath(path)
-        self._beside = (f"{real}-wal", f"{real}-shm") if beside else ()
+        self._beside = (f"{real}-wal", f"{real}-shm") if has_wal else ()
         self._before = self._identities((self._name,)) if path != ":memory:" and path else {}
         self._directories = list({os.path.dirname(self._name), os.path.dirname(real)})  # noqa: PTH120 - for os.stat
         self._unchanged: dict[str, tuple[int, int, int]] = {}
@@ -115,8 +115,8 @@ class Files:
             return False
         try:
             for directory, seen in self._unchanged.items():
-                at = os.stat(directory)  # noqa: PTH116 - a Path costs as much again
-                if (at.st_dev, at.st_ino, at.st_mtime_ns) != seen:
+                status = os.stat(directory)  # noqa: PTH116 - a Path costs as much again
+                if (status.st_dev, status.st_ino, status.st_mtime_ns) != seen:
                     return False
         except OSError:
             return False
@@ -126,19 +126,19 @@ class Files:
         self._unchanged = {}
         try:
             directories = {name: os.stat(name) for name in self._directories}  # noqa: PTH116 - as above
-            seen = {name: (at.st_dev, at.st_ino, at.st_mtime_ns) for name, at in directories.items()}
-            found = {name: os.stat(name) for name in self._before}  # noqa: PTH116 - as above
+            seen = {name: (status.st_dev, status.st_ino, status.st_mtime_ns) for name, status in directories.items()}
+            statuses = {name: os.stat(name) for name in self._before}  # noqa: PTH116 - as above
         except (FileNotFoundError, NotADirectoryError):
-            found = {}
-        self.are_lost = {name: (each.st_dev, each.st_ino) for name, each in found.items()} != self._before
+            statuses = {}
+        self.are_lost = {name: (status.st_dev, status.st_ino) for name, status in statuses.items()} != self._before
         if not self.are_lost and all(_is_past(changed_ns) for _, _, changed_ns in seen.values()):
             self._unchanged = seen  # any later change gets another time
         return not self.are_lost
 
     @staticmethod
     def _identities(names: tuple[str, ...]) -> dict[str, _Identity]:
-        found = {name: Path(name).stat() for name in names if Path(name).exists()}
-        return {name: (each.st_dev, each.st_ino) for name, each in found.items()}
+        statuses = {name: Path(name).stat() for name in names if Path(name).exists()}
+        return {name: (status.st_dev, status.st_ino) for name, status in statuses.items()}
 
 
 def _is_past(changed_ns: int) -> bool:
@@ -196,8 +196,8 @@ class Reserve:
         grows, within = self._asked(connection)
         part, most = store_limits.RESERVE_BYTES, store_limits.RESERVE_MAX_BYTES
         needed = max(0, grows) + 2 * sending + part // 2  # more than this send, so that checks are rare
-        wanted = part * (1 + min(needed, most) // part)
-        is_whole = _size(self._name) >= wanted or self._grow(wanted)
+        size = part * (1 + min(needed, most) // part)
+        is_whole = _size(self._name) >= size or self._grow(size)
         has_room = is_whole and (needed <= most or self._free() >= needed)
         if has_room:
             self._allowed = sending + part // 4
@@ -209,8 +209,8 @@ class Reserve:
 
     def _asked(self, connection: sqlite3.Connection) -> tuple[int, int]:
         """Return by how many bytes a checkpoint grows the database, and how many are free within it."""
-        asked = ("page_size", "page_count", "freelist_count")
-        size, pages, free = (connection.execute(f"pragma {each}").fetchone()[0] for each in asked)
+        pragmas = ("page_size", "page_count", "freelist_count")
+        size, pages, free = (connection.execute(f"pragma {pragma}").fetchone()[0] for pragma in pragmas)
         return size * pages - _size(self._path), size * free
 
     def release(self) -> bool:
@@ -231,8 +231,8 @@ class Reserve:
     def _free(self) -> int:
         if not hasattr(os, "statvfs"):  # Windows
             return 2**62
-        found = os.statvfs(os.path.dirname(self._name))  # noqa: PTH120 - as quick as can be
-        return found.f_bavail * found.f_frsize
+        status = os.statvfs(os.path.dirname(self._name))  # noqa: PTH120 - as quick as can be
+        return status.f_bavail * status.f_frsize
 
     def _grow(self, size: int) -> bool:
         """Grow the reserve if the disk has twice that much free: space that was just freed is not used at once."""

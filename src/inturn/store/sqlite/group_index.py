@@ -85,36 +85,36 @@ class GroupIndex(SqliteStatements):
         row: tuple[int] | None = self._one("next_pending", queue.number, group, after)
         return row[0] if row else self.first_of_newest(queue, group, after)
 
-    def remove(self, queue: QueueInfo, group: str, gone: set[int]) -> None:
+    def remove(self, queue: QueueInfo, group: str, removed: set[int]) -> None:
         """Remove messages from the list, because they left the queue or a look-up did not find them."""
         known = self._newest.get(queue.number)
         numbers = known.groups.get(group) if known else None
         if not known or not numbers:
             return
         self._touched.add(queue.number)
-        if gone.issuperset(numbers[: len(gone)]):  # the usual case
-            del numbers[: len(gone)]
+        if removed.issuperset(numbers[: len(removed)]):  # the usual case
+            del numbers[: len(removed)]
         else:
-            numbers[:] = [number for number in numbers if number not in gone]
+            numbers[:] = [number for number in numbers if number not in removed]
         if not numbers:
             del known.groups[group]
 
     def first_of_newest(self, queue: QueueInfo, group: str, after: int = 0) -> int | None:
         """Return a group's first pending message after a sequence number that is not in the table."""
         while numbers := self.newest(queue, group, after, limits.HEADS_AT_ONCE):
-            there: list[int] = [number for (number,) in self._all("still_pending", as_list(numbers))]
-            if len(there) < len(numbers):
-                self.remove(queue, group, set(numbers).difference(there))
-            if there:
-                return there[0]
+            pending: list[int] = [number for (number,) in self._all("still_pending", as_list(numbers))]
+            if len(pending) < len(numbers):
+                self.remove(queue, group, set(numbers).difference(pending))
+            if pending:
+                return pending[0]
         return None
 
     def unindexed(self, queue: QueueInfo) -> Mapping[str, Sequence[int]]:
         """Return the pending messages that are not in the table, by group, as they are on the disk."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
+        by_group: defaultdict[str, list[int]] = defaultdict(list)
         for number, group in self._all("newest", queue.number, self._catalog.indexed[queue.number], queue.last):
-            found[group].append(number)
-        return found
+            by_group[group].append(number)
+        return by_group
 
     def unindexed_of(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
         """Return the listed messages of one group, after a sequence number."""
@@ -153,11 +153,12 @@ class GroupIndex(SqliteStatements):
         """Delete messages from the table: by range if the range of a group holds nothing else, one by one otherwise."""
         before = self.connection.total_changes
         self._do_each(
-            "remove_pending_range", [(queue, group, min(gone), max(gone), len(gone)) for group, gone in groups.items()]
+            "remove_pending_range",
+            [(queue, group, min(numbers), max(numbers), len(numbers)) for group, numbers in groups.items()],
         )
         if self.connection.total_changes - before < sum(map(len, groups.values())):
             self._do_each(
-                "remove_pending", [(queue, group, number) for group, gone in groups.items() for number in gone]
+                "remove_pending", [(queue, group, number) for group, numbers in groups.items() for number in numbers]
             )
 
     def restore(self, queue: QueueInfo, number: int, group: str | None) -> None:

@@ -53,22 +53,22 @@ class SqliteInspection(SqliteStatements):
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str | None] = ()) -> list[GroupView]:
         """Return groups with messages, in the order of their heads."""
-        wanted = list(names)
-        if wanted:
-            listed = [(name, *self._one("group", queue.number, name)) for name in wanted if name is not None]
-            singles = self._all("ungrouped", queue.number, *queue.number_range, 1) if None in wanted else []
+        selected = list(names)
+        if selected:
+            listed = [(name, *self._one("group", queue.number, name)) for name in selected if name is not None]
+            singles = self._all("ungrouped", queue.number, *queue.number_range, 1) if None in selected else []
         else:
             listed = self._all("groups", queue.number, limit)
             singles = self._all("ungrouped", queue.number, *queue.number_range, limit)
-        found: dict[str, tuple[int, int]] = {group: (depth, head) for group, depth, head in listed if depth}
+        by_group: dict[str, tuple[int, int]] = {group: (depth, head) for group, depth, head in listed if depth}
         for group, newest in self._index.unindexed(queue).items():
-            if not wanted or group in wanted:
+            if not selected or group in selected:
                 # A group beyond the limit is after the groups within it, wherever its messages begin.
-                depth, head = found.get(group, (0, newest[0]))
-                found[group] = depth + len(newest), head
-        heads: list[tuple[int, str | None, int]] = [(head, group, depth) for group, (depth, head) in found.items()]
+                depth, head = by_group.get(group, (0, newest[0]))
+                by_group[group] = depth + len(newest), head
+        heads: list[tuple[int, str | None, int]] = [(head, group, depth) for group, (depth, head) in by_group.items()]
         heads += [(number, None, 1) for (number,) in singles]
-        heads.sort(key=lambda each: each[0])
+        heads.sort(key=lambda group_head: group_head[0])
         return [self._view(queue, group, depth, head, now_ms) for head, group, depth in heads[:limit]]
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:

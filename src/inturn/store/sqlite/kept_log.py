@@ -62,8 +62,8 @@ class SqliteKeptLog(SqlKeptLog):
         self._statements.do("index_log", queue.number, after, last)
 
     @override
-    def _remove_messages(self, queue: QueueInfo, gone: Sequence[tuple[int, str | None]]) -> None:
-        indexed = [(queue.number, group, number) for number, group in gone if group is not None]
+    def _remove_messages(self, queue: QueueInfo, removed: Sequence[tuple[int, str | None]]) -> None:
+        indexed = [(queue.number, group, number) for number, group in removed if group is not None]
         self._statements.do_each("remove_log_group", indexed)
-        self._statements.do("remove_messages", as_list([number for number, _ in gone]))
-        self._statements.do("remove_log_blocks", queue.number, gone[-1][0])
+        self._statements.do("remove_messages", as_list([number for number, _ in removed]))
+        self._statements.do("remove_log_blocks", queue.number, removed[-1][0])

@@ -68,17 +68,17 @@ class Leases(SqliteStatements):
     ) -> None:
         """End the lease of a message at its receiver's request."""
         is_head = self._is_head(queue, number, group, hold)
-        left = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
-        self.set_hold(queue, number, group, left)
+        remaining = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)
+        self.set_hold(queue, number, group, remaining)
 
     def end(
         self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState, now_ms: int
     ) -> DeliveryState | None:
         """End an expired hold; return the remaining state."""
         is_head = self._is_head(queue, number, group, hold)
-        left = redelivery.ended(hold, queue.settings, number, is_head=is_head, now_ms=now_ms)
-        self.set_hold(queue, number, group, left)
-        return left
+        remaining = redelivery.ended(hold, queue.settings, number, is_head=is_head, now_ms=now_ms)
+        self.set_hold(queue, number, group, remaining)
+        return remaining
 
     def _is_head(self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState) -> bool:
         """Return whether a message was at the head of its group, or needed not to be."""
@@ -86,9 +86,11 @@ class Leases(SqliteStatements):
 
     # --- leases ---
 
-    def add(self, queue: int, taken: Sequence[tuple[str, list[int], DeliveryState]]) -> None:
+    def add(self, queue: int, leased: Sequence[tuple[str, list[int], DeliveryState]]) -> None:
         """Write leases for received messages: for each group, its name, its messages and their common hold."""
-        rows: list[tuple[Any, ...]] = [(queue, group, str(each), len(each), *hold) for group, each, hold in taken]
+        rows: list[tuple[Any, ...]] = [
+            (queue, group, str(numbers), len(numbers), *hold) for group, numbers, hold in leased
+        ]
         if len(rows) == 1:
             self._run(SQL["add_lease"], rows[0])
         else:
@@ -101,7 +103,7 @@ class Leases(SqliteStatements):
             For each lease that lost messages, its token, its group and the sequence numbers of these messages.
         """
         acknowledged: defaultdict[int | None, set[int]] = defaultdict(set)
-        others: set[int | None] = set()
+        changed: set[int | None] = set()
         for number, token, act, *_ in changes:
             if token is None:
                 row = self._one("message_group", number)
@@ -110,25 +112,25 @@ class Leases(SqliteStatements):
             elif act is _ACK:
                 acknowledged[token].add(number)
             else:
-                others.add(token)
-        taken: list[tuple[int, str, set[int]]] = []
+                changed.add(token)
+        reduced: list[tuple[int, str, set[int]]] = []
         ended: list[tuple[int, str]] = []
-        run, tokens = self._run, str([*{*acknowledged, *others}])
+        run, tokens = self._run, str([*{*acknowledged, *changed}])
         for token, group, text, until_ms in run(SQL["leases"], (queue, tokens)).fetchall():
-            if until_ms <= now_ms or token in others:
+            if until_ms <= now_ms or token in changed:
                 self.break_up(queue, group)
                 continue
             numbers = _numbers(text)
-            gone = acknowledged[token].intersection(numbers)
-            if len(gone) == len(numbers):  # the usual case
+            removed = acknowledged[token].intersection(numbers)
+            if len(removed) == len(numbers):  # the usual case
                 ended.append((queue, group))
-            elif gone:
-                left = [number for number in numbers if number not in gone]
-                run(SQL["shrink_lease"], (as_list(left), len(left), queue, group))
-            if gone:
-                taken.append((token, group, gone))
+            elif removed:
+                remaining = [number for number in numbers if number not in removed]
+                run(SQL["shrink_lease"], (as_list(remaining), len(remaining), queue, group))
+            if removed:
+                reduced.append((token, group, removed))
         self.connection.executemany(SQL["end_lease"], ended)
-        return taken
+        return reduced
 
     def break_up(self, queue: int, group: str) -> None:
         """Replace a group's lease, if it has one, by one hold for each message."""

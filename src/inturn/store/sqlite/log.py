@@ -52,7 +52,7 @@ class SqliteLog(SqliteStatements, SqlLog):
         self.connection.execute(f"pragma cache_size = -{store_limits.CACHE_BYTES // 1024}")  # for _packed's second pass
         self._queue = queue
         self._catalog = SqliteCatalog(self.connection)
-        self._files = Files(path, beside=False)
+        self._files = Files(path, has_wal=False)
 
     @override
     def _queues(self) -> dict[str, QueueInfo]:

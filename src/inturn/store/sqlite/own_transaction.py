@@ -17,11 +17,15 @@ from contextlib import suppress
 from inturn.store.sqlite.connection import is_to, plain_rows
 
 
-def opened_here(ours: sqlite3.Connection) -> Sequence[sqlite3.Connection]:
+def opened_here(own: sqlite3.Connection) -> Sequence[sqlite3.Connection]:
     """Return the connections with a transaction that only this thread can end, but for the store's own."""
     # issubclass of the type, since isinstance asks proxies, which may answer by connecting.
-    connections = [each for each in gc.get_objects() if issubclass(type(each), sqlite3.Connection) and each is not ours]
-    return [each for each in connections if _is_open_here(each)]
+    connections = [
+        found_object
+        for found_object in gc.get_objects()
+        if issubclass(type(found_object), sqlite3.Connection) and found_object is not own
+    ]
+    return [connection for connection in connections if _is_open_here(connection)]
 
 
 def is_writing(connection: sqlite3.Connection, identity: str) -> bool:
@@ -68,7 +72,9 @@ def _is_of_one_thread(connection: sqlite3.Connection) -> bool:
 
 def _is_only_thread() -> bool:
     """Return whether no thread of the application runs but this one."""
-    return not any(each is not threading.current_thread() and not _is_helper(each) for each in threading.enumerate())
+    return not any(
+        thread is not threading.current_thread() and not _is_helper(thread) for thread in threading.enumerate()
+    )
 
 
 def _is_helper(thread: threading.Thread) -> bool:

@@ -45,17 +45,17 @@ class SqlitePipelines(SqlPipelines):
         if info.number == 0:
             (last,) = self._statements.one("last_pipeline")
             info.number = last + 1
-        about, counts = (msgspec.json.encode(each).decode() for each in (info.about, info.counts))
+        about, counts = (msgspec.json.encode(value).decode() for value in (info.about, info.counts))
         self._do("save_pipeline", info.number, info.name, about, counts, info.outputs, info.tokens)
 
     @override
     def records(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
-        wanted = list(groups)
-        rare = {name for name in wanted if "\0" in name}  # json_each would cut the name at NUL
-        found = super().records(pipeline, [name for name in wanted if name not in rare] if rare else wanted)
+        selected = list(groups)
+        rare = {name for name in selected if "\0" in name}  # json_each would cut the name at NUL
+        records = super().records(pipeline, [name for name in selected if name not in rare] if rare else selected)
         for name in rare:
-            found += map(GroupRecord._make, self._read("group_record", pipeline, name))
-        return found
+            records += map(GroupRecord._make, self._read("group_record", pipeline, name))
+        return records
 
     @override
     def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldRecord]:
@@ -65,12 +65,12 @@ class SqlitePipelines(SqlPipelines):
     @override
     def _versions(self, pipeline: int, groups: Sequence[str]) -> dict[str, int]:
         if any("\0" in name for name in groups):
-            return {line.group: line.version for line in self.records(pipeline, groups)}
+            return {record.group: record.version for record in self.records(pipeline, groups)}
         return super()._versions(pipeline, groups)
 
     @override
-    def _extra_columns(self, kept: GroupUpdate) -> Row:
-        return (of_message_pack(kept.record.state) if kept.state is None else of_value(kept.state),)
+    def _extra_columns(self, update: GroupUpdate) -> Row:
+        return (of_message_pack(update.record.state) if update.state is None else of_value(update.state),)
 
     @override
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
@@ -82,7 +82,9 @@ class SqlitePipelines(SqlPipelines):
 
     @override
     def _save_outputs(self, info: PipelineInfo, rows: Sequence[Row]) -> None:
-        numbered = [(number, at, *more) for at, (number, *more) in enumerate(rows, info.outputs + 1)]
+        numbered = [
+            (number, output_number, *more) for output_number, (number, *more) in enumerate(rows, info.outputs + 1)
+        ]
         self._write("add_outputs", numbered)
         info.outputs += len(rows)
         self.save(info)
@@ -97,11 +99,11 @@ class SqlitePipelines(SqlPipelines):
         claims, changes = [], []
         for group, attempts, token, lapses, lapsed_to in rows:
             first = self._read("group_outputs", info.number, group, 1 if lapses else outputs)
-            made = [*map(OutputRecord._make, first)]
+            pending = [*map(OutputRecord._make, first)]
             if token:
-                lapsed_to = lapsed_to if lapses or not made else made[-1].number  # noqa: PLW2901 - of this lapse
-                lapses, made = lapses + 1, made[:1]  # noqa: PLW2901 - with this one
-            claims.append(OutboxClaim(group, info.tokens, attempts, made, lapses, is_alone=bool(suspect)))
+                lapsed_to = lapsed_to if lapses or not pending else pending[-1].number  # noqa: PLW2901 - of this lapse
+                lapses, pending = lapses + 1, pending[:1]  # noqa: PLW2901 - with this one
+            claims.append(OutboxClaim(group, info.tokens, attempts, pending, lapses, is_alone=bool(suspect)))
             changes.append((info.tokens, until_ms, lapses, lapsed_to, info.number, group))
         self._statements.do_each("claim", changes)
         self.save(info)
@@ -112,7 +114,7 @@ class SqlitePipelines(SqlPipelines):
         row = self._statements.one("claimed", pipeline, claim.group, claim.token)
         if row is None:
             return False
-        self._write("remove_output", [(pipeline, each.number) for each in claim.outputs[:count]])
+        self._write("remove_output", [(pipeline, output.number) for output in claim.outputs[:count]])
         if self._statements.one("has_outputs", pipeline, claim.group) is None:
             self._do("remove_from_outbox", pipeline, claim.group)
         else:

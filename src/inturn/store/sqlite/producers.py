@@ -48,7 +48,7 @@ class SqliteProducers(SqliteStatements):
         """Write the last revisions of groups."""
         number = queue.number
         self._known.setdefault(number, {}).update(last)
-        self._do_each("save_revision", [(number, group, each) for group, each in last.items()])
+        self._do_each("save_revision", [(number, group, revision) for group, revision in last.items()])
 
     def forget(self) -> None:
         """Drop the cache, after a write of another connection or a rollback."""
@@ -79,7 +79,7 @@ class SqliteProducers(SqliteStatements):
 
     def priorities(self, queue: QueueInfo, groups: Iterable[str | None]) -> dict[str | None, int]:
         """Return the priorities of the groups that have one."""
-        return dict(self._all("priorities", queue.number, as_list(each for each in groups if each is not None)))
+        return dict(self._all("priorities", queue.number, as_list(group for group in groups if group is not None)))
 
     def save_priority(self, queue: QueueInfo, group: str, priority: int) -> None:
         """Write the priority of a group."""

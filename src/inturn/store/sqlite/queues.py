@@ -58,12 +58,12 @@ class SqliteQueues:
         locks = SqliteGroupLocks(to)
         leases = Leases(to, self.pending)
         producers = self.producers = SqliteProducers(to)
-        line = ReadyGroups(to, self.pending, locks, leases, producers)
-        removals = Removals(to, self.catalog, self.pending, leases, line, self.incarnations, self.kept)
+        ready_groups = ReadyGroups(to, self.pending, locks, leases, producers)
+        removals = Removals(to, self.catalog, self.pending, leases, ready_groups, self.incarnations, self.kept)
         self._sends = Sends(to, self.catalog, self.pending, self.incarnations, producers)
-        self._receives = Receives(to, self.catalog, self.pending, locks, leases, line, removals, self._spans)
-        self._settlements = Settlements(to, self.catalog, self.pending, locks, leases, line, removals)
-        self._sessions = SqliteSessions(to, self.catalog, self.pending, locks, leases, line, self._receives)
+        self._receives = Receives(to, self.catalog, self.pending, locks, leases, ready_groups, removals, self._spans)
+        self._settlements = Settlements(to, self.catalog, self.pending, locks, leases, ready_groups, removals)
+        self._sessions = SqliteSessions(to, self.catalog, self.pending, locks, leases, ready_groups, self._receives)
         inspection = SqliteInspection(to, self.pending, locks, leases)
         self.read: Final = inspection.read
         self.log: Final = self.kept.read
@@ -75,7 +75,7 @@ class SqliteQueues:
         self.begin_numbering: Final = producers.begin_numbering
         self.writer: Final = producers.writer
         self.priority: Final = producers.priority
-        self.set_priority: Final = line.set_priority
+        self.set_priority: Final = ready_groups.set_priority
         self.update_key: Final = SqliteKeys(to).update_key
         self.rates: Final = SqliteRates(to)
         self.pipelines: Final = SqlitePipelines(to)
@@ -125,11 +125,11 @@ class SqliteQueues:
         """Return the number of messages for which a queue has room; None: any number."""
         return back_pressure.room(queue)
 
-    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, requests: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         self._check_clock(now_ms)
         self.kept.trim(queue, now_ms)
-        return self._receives.receive(queue, wants, now_ms)
+        return self._receives.receive(queue, requests, now_ms)
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
         """Acknowledge, extend, nack, move, defer or cancel messages."""

@@ -52,13 +52,13 @@ class ReadyGroups(SqliteStatements):
         heads: list[tuple[int, str | None]] = self._run(first, (*queue.number_range, limit)).fetchall()
         if not queue.last_requeue_place[1]:
             return heads
-        behind = self._all("next_ready_group_place" if grouped else "next_ready_place", *queue.number_range, limit)
-        if not behind:
+        placed = self._all("next_ready_group_place" if grouped else "next_ready_place", *queue.number_range, limit)
+        if not placed:
             return heads
-        both = [((at, 0), at, group) for at, group in heads]
-        both += [((place, turn), at, group) for place, turn, at, group in behind]
-        both.sort(key=lambda each: each[:2])
-        return [(at, group) for _, at, group in both[:limit]]
+        both = [((head, 0), head, group) for head, group in heads]
+        both += [((place, rank), head, group) for place, rank, head, group in placed]
+        both.sort(key=lambda entry: entry[:2])
+        return [(head, group) for _, head, group in both[:limit]]
 
     def has(self, queue: QueueInfo, head: int) -> bool:
         """Return whether a head is in the ready queue."""
@@ -123,7 +123,7 @@ class ReadyGroups(SqliteStatements):
                     continue
             ready.append((head, group, own is not None and ready_groups.is_requeued(own)))
         if not in_order:
-            ready.sort(key=lambda each: each[0])
+            ready.sort(key=lambda entry: entry[0])
         if ready:
             self._join(queue, ready)
 
@@ -148,13 +148,13 @@ class ReadyGroups(SqliteStatements):
     def tidy(self, queue: QueueInfo, now_ms: int, touched: Touched = ()) -> None:
         """End expired holds and locks, and refresh their groups after those that are already touched."""
         if self._run(SQL["has_expired"], (queue.number, now_ms)).fetchone():
-            over = self.end_expired(queue, now_ms)
-            for _, number, group, hold in over:
+            expired = self.end_expired(queue, now_ms)
+            for _, number, group, hold in expired:
                 if hold is not None and delivery.is_hidden(
                     self._leases.end(queue, number, group, hold, now_ms), now_ms
                 ):
                     self.leave(queue, [number])
-            touched = [*touched, *(key for key, *_ in over)]
+            touched = [*touched, *(key for key, *_ in expired)]
         if touched:
             self.refresh(queue, touched, now_ms)
 
@@ -165,12 +165,12 @@ class ReadyGroups(SqliteStatements):
 
         Each item has its key for `Touched`, the sequence number, the group, and the hold, which is None for a lock.
         """
-        over: list[tuple[int, int, str | None, DeliveryState | None]] = [
+        expired: list[tuple[int, int, str | None, DeliveryState | None]] = [
             (until_ms, 0, group, None) for until_ms, group in self._locks.end_locks(queue.number, now_ms)
         ]
         for (group,) in self._all("expired_leases", queue.number, now_ms, limits.EXPIRE_AT_ONCE):
             self._leases.break_up(queue.number, group)
         holds = self._all("expired_holds", queue.number, now_ms, limits.EXPIRE_AT_ONCE)
-        over += [(hold[0], number, group, DeliveryState._make(hold)) for number, group, *hold in holds]
-        over.sort(key=lambda each: each[:3])
-        return [((number if group is None else 0, group), number, group, hold) for _, number, group, hold in over]
+        expired += [(hold[0], number, group, DeliveryState._make(hold)) for number, group, *hold in holds]
+        expired.sort(key=lambda expiry: expiry[:3])
+        return [((number if group is None else 0, group), number, group, hold) for _, number, group, hold in expired]

@@ -54,31 +54,31 @@ class Receives(SqliteStatements):
     _used: list[int] = field(default_factory=list)
     _has_holds: bool = True  # whether any message has its own hold, as of the start of a receive
 
-    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+    def receive(self, queue: QueueInfo, requests: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
-        for want in wants:
-            if want.token is not None or want.number is not None:
-                return [self._receive_one(queue, want, now_ms) for want in wants]
-        return self._receive_next(queue, wants, now_ms)
+        for request in requests:
+            if request.token is not None or request.number is not None:
+                return [self._receive_one(queue, request, now_ms) for request in requests]
+        return self._receive_next(queue, requests, now_ms)
 
-    def _receive_one(self, queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
-        if want.token is None and want.number is None:
-            return self._receive_next(queue, [want], now_ms)[0]
+    def _receive_one(self, queue: QueueInfo, request: ReceiveRequest, now_ms: int) -> list[Delivery]:
+        if request.token is None and request.number is None:
+            return self._receive_next(queue, [request], now_ms)[0]
         self.tidy(queue, now_ms)
-        if want.number is not None:
-            return self._fetch(queue, want, want.number, now_ms)
-        group_lock = self._locks.of(queue.number, want.group or "")
-        taken: Sequence[Found] | None = None
-        if sessions.is_held_by(group_lock, want.token, now_ms):
+        if request.number is not None:
+            return self._fetch(queue, request, request.number, now_ms)
+        group_lock = self._locks.of(queue.number, request.group or "")
+        messages: Sequence[Found] | None = None
+        if sessions.is_held_by(group_lock, request.token, now_ms):
             self._has_holds = self._leases.any_hold(queue)
-            taken = self._take(
+            messages = self._take(
                 queue,
-                partial(self._not_its_own, queue, want, group_lock),
-                ReceiveSelection(queue.settings, now_ms).begin(want),
+                partial(self._not_its_own, queue, request, group_lock),
+                ReceiveSelection(queue.settings, now_ms).begin(request),
             )
-        if not taken:
+        if not messages:
             self.prefetch(queue, now_ms)
-        return self._lease_within(queue, taken or (), want, group_lock, now_ms)
+        return self._lease_within(queue, messages or (), request, group_lock, now_ms)
 
     # --- before and after ---
 
@@ -102,31 +102,31 @@ class Receives(SqliteStatements):
 
     # --- the next free groups ---
 
-    def _receive_next(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
+    def _receive_next(self, queue: QueueInfo, requests: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         self.tidy(queue, now_ms)
         self._has_holds = self._leases.any_hold(queue)
         self._used.clear()
-        sizes = [want.limit for want in wants if want.group is None]
+        sizes = [request.limit for request in requests if request.group is None]
         heads: Iterator[Head] = self._heads(queue, sizes)
         answers = []
         leases: list[NewLease] = []
         taking = ReceiveSelection(queue.settings, now_ms)
-        for want in wants:
-            taken: list[Found] = []
-            taking.begin(want)
-            for at, group, known in heads if want.group is None else self._head_of(queue, want.group):
-                some = self._take(queue, partial(self._first, queue, at, group, taking.left), taking, known)
-                if some is None:  # it waits at the head of the ready queue
-                    heads = chain([(at, group, known)], heads)
+        for request in requests:
+            messages: list[Found] = []
+            taking.begin(request)
+            for head, group, known in heads if request.group is None else self._head_of(queue, request.group):
+                part = self._take(queue, partial(self._first, queue, head, group, taking.left), taking, known)
+                if part is None:  # it waits at the head of the ready queue
+                    heads = chain([(head, group, known)], heads)
                     break
-                self._used.append(at)
-                taken += some
+                self._used.append(head)
+                messages += part
                 if not taking.left:
                     break
-            if want.group is not None:  # it may have received a head that was listed ahead
+            if request.group is not None:  # it may have received a head that was listed ahead
                 self._take_off(queue)
                 heads = self._heads(queue, sizes)
-            answers.append(self._lease(queue, taken, want, now_ms, leases) if taken else [])
+            answers.append(self._lease(queue, messages, request, now_ms, leases) if messages else [])
         if leases:
             self._leases.add(queue.number, leases)
         self._take_off(queue)
@@ -139,8 +139,8 @@ class Receives(SqliteStatements):
         number = min(sum(sizes), limits.HEADS_AT_ONCE)
         while heads := self._line.next(queue, number):
             known = self._messages_at(queue, heads, sizes)
-            for at, group in heads:
-                yield at, group, known.get(at)
+            for head, group in heads:
+                yield head, group, known.get(head)
             self._take_off(queue)
 
     def _messages_at(
@@ -149,24 +149,24 @@ class Receives(SqliteStatements):
         """Return the messages at heads, at most the wanted number, and at most as many as one query can read."""
         most, number = max(sizes), sum(sizes)
         indexed = self._catalog.indexed[queue.number]
-        wanted: dict[int, Sequence[int]] = {}
+        selected: dict[int, Sequence[int]] = {}
         for head, group in heads:
             if group is None:
-                wanted[head] = (head,)
+                selected[head] = (head,)
             elif head > indexed:
-                wanted[head] = self._index.newest(queue, group, head - 1, most)
-            number -= len(wanted.get(head, ()))
+                selected[head] = self._index.newest(queue, group, head - 1, most)
+            number -= len(selected.get(head, ()))
             if number <= 0:
                 break
-        if not wanted:
+        if not selected:
             return {}
-        rows = self._run(SQL["messages"], (str(list(chain.from_iterable(wanted.values()))),)).fetchall()
-        found = {each[0].sequence_number: each for each in self._with_holds(rows)}
+        rows = self._run(SQL["messages"], (str(list(chain.from_iterable(selected.values()))),)).fetchall()
+        by_number = {message[0].sequence_number: message for message in self._with_holds(rows)}
         # A group with a missing message is omitted: it needs another look-up.
         return {
-            head: [found[each] for each in numbers]
-            for head, numbers in wanted.items()
-            if all(each in found for each in numbers)
+            head: [by_number[number] for number in numbers]
+            for head, numbers in selected.items()
+            if all(number in by_number for number in numbers)
         }
 
     def _head_of(self, queue: QueueInfo, group: str) -> Iterator[Head]:
@@ -195,14 +195,14 @@ class Receives(SqliteStatements):
         None: the group keeps its place in the ready queue.
         """
         is_first = True
-        while found := known or read():
-            entry, first = found[0]
+        while messages := known or read():
+            entry, first = messages[0]
             dead = first and delivery.dead_letter(first, queue.settings, self._catalog.queues)
             if dead is None:
-                holds = [hold for _, hold in found]
-                taken = found[: taking.take(holds) if any(holds) else taking.add(len(found))]
-                if taken or taking.left:
-                    return taken
+                holds = [hold for _, hold in messages]
+                selected = messages[: taking.take(holds) if any(holds) else taking.add(len(messages))]
+                if selected or taking.left:
+                    return selected
                 if is_first:
                     return None
                 self._line.refresh(queue, [(0, entry.group)], taking.now_ms)
@@ -222,14 +222,14 @@ class Receives(SqliteStatements):
             rows += self._newest(queue, group, rows[-1][0] if rows else head - 1, limit - len(rows))
         return self._with_holds(rows)
 
-    def _not_its_own(self, queue: QueueInfo, want: ReceiveRequest, group_lock: GroupLock) -> list[Found]:
+    def _not_its_own(self, queue: QueueInfo, request: ReceiveRequest, group_lock: GroupLock) -> list[Found]:
         """Return the first messages of a session's group that the session has not received yet."""
-        group = want.group or ""
-        rows = self._all("session_messages", queue.number, group, group_lock.token, want.limit)
-        if len(rows) < want.limit:
+        group = request.group or ""
+        rows = self._all("session_messages", queue.number, group, group_lock.token, request.limit)
+        if len(rows) < request.limit:
             holds = self._leases.of_group(queue, group, fetched=True)
             own = {number for number, hold in holds if hold.token == group_lock.token}
-            rows += self._newest(queue, group, 0, want.limit - len(rows), own)
+            rows += self._newest(queue, group, 0, request.limit - len(rows), own)
         return self._with_holds(rows)
 
     def _newest(
@@ -252,63 +252,64 @@ class Receives(SqliteStatements):
         holds = self._leases.holds(entry.sequence_number for entry in entries)
         return [(entry, holds[entry[0]][0] if entry[0] in holds else None) for entry in entries]
 
-    def _fetch(self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int) -> list[Delivery]:
+    def _fetch(self, queue: QueueInfo, request: ReceiveRequest, number: int, now_ms: int) -> list[Delivery]:
         """Lease a deferred message, if it is not leased."""
         row = self._one("one_message", number) if queue.has_assigned(number) else None
         hold, group = self._leases.hold(number) if row else (None, None)
         if row is None or not delivery.is_deferred(hold) or delivery.is_hidden(hold, now_ms):
             return []
         group_lock = sessions.OPEN if group is None else self._locks.of(queue.number, group)
-        if not sessions.may_fetch(group_lock, want.token, now_ms):
+        if not sessions.may_fetch(group_lock, request.token, now_ms):
             return []
-        taken = (
-            self._take(queue, list, ReceiveSelection(queue.settings, now_ms).begin(want), [(entry_of(row), hold)]) or []
+        messages = (
+            self._take(queue, list, ReceiveSelection(queue.settings, now_ms).begin(request), [(entry_of(row), hold)])
+            or []
         )
-        if want.token is not None:
-            return self._lease_within(queue, taken, want, group_lock, now_ms)
-        return self._lease(queue, taken, want, now_ms, []) if taken else []  # it has a hold already
+        if request.token is not None:
+            return self._lease_within(queue, messages, request, group_lock, now_ms)
+        return self._lease(queue, messages, request, now_ms, []) if messages else []  # it has a hold already
 
     # --- leasing ---
 
     def _lease(
-        self, queue: QueueInfo, taken: Sequence[Found], want: ReceiveRequest, now_ms: int, leases: list[NewLease]
+        self, queue: QueueInfo, messages: Sequence[Found], request: ReceiveRequest, now_ms: int, leases: list[NewLease]
     ) -> list[Delivery]:
         """Lease messages for one receiver. Those without a hold share a new one, and go into ``leases`` by group."""
         queue.last_token += 1
         self._catalog.counted(queue)
         token = queue.last_token
-        ms = want.lease_ms(queue.settings)
+        ms = request.lease_ms(queue.settings)
         until_ms = now_ms + ms
         fresh = delivery.leased(None, token, ms, now_ms)
         attempts, first_ms = fresh.attempts, fresh.first_ms
-        given, again = [], []
+        deliveries, held_rows = [], []
         numbers: defaultdict[str | None, list[int]] = defaultdict(list)
-        for entry, hold in taken:
+        for entry, hold in messages:
             if hold is None:
                 numbers[entry.group].append(entry.sequence_number)
-                given.append(_delivery((entry, token, until_ms, attempts, first_ms, False)))
+                deliveries.append(_delivery((entry, token, until_ms, attempts, first_ms, False)))
             else:
                 held = delivery.leased(hold, token, ms, now_ms)
-                again.append((entry.sequence_number, queue.number, entry.group, *held))
-                given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms, bool(held.lapsed)))
-        for group, each in numbers.items():
+                held_rows.append((entry.sequence_number, queue.number, entry.group, *held))
+                deliveries.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms, bool(held.lapsed)))
+        for group, group_numbers in numbers.items():
             if group is None:
-                self._execute("add_holds", as_list(each), queue.number, *fresh)
+                self._execute("add_holds", as_list(group_numbers), queue.number, *fresh)
             else:
-                leases.append((group, each, fresh))
-        if again:
-            self._do_each("set_hold", again)
-        return given
+                leases.append((group, group_numbers, fresh))
+        if held_rows:
+            self._do_each("set_hold", held_rows)
+        return deliveries
 
     def _lease_within(
-        self, queue: QueueInfo, taken: Sequence[Found], want: ReceiveRequest, group_lock: GroupLock, now_ms: int
+        self, queue: QueueInfo, messages: Sequence[Found], request: ReceiveRequest, group_lock: GroupLock, now_ms: int
     ) -> list[Delivery]:
         """Lease messages under a session's lock: the leases end with it."""
-        token = want.token or 0
-        given = []
-        for entry, hold in taken:
+        token = request.token or 0
+        deliveries = []
+        for entry, hold in messages:
             held = sessions.within(group_lock, delivery.leased(hold, token, 0, now_ms))
             self._leases.set_hold(queue, entry.sequence_number, entry.group, held)
             until_ms = held.until_ms or 0
-            given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms, bool(held.lapsed)))
-        return given
+            deliveries.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms, bool(held.lapsed)))
+        return deliveries

@@ -87,11 +87,11 @@ class Sends(SqliteStatements):
 
     def _insert(self, **rows: Sequence[tuple[Any, ...]]) -> None:
         """Run statements by name, each for several rows."""
-        for name, each in rows.items():
-            if len(each) == 1:
-                self._run(SQL[name], each[0])
-            elif each:
-                self._do_each(name, each)
+        for name, batch in rows.items():
+            if len(batch) == 1:
+                self._run(SQL[name], batch[0])
+            elif batch:
+                self._do_each(name, batch)
 
     def _firsts(self, queue: QueueInfo, heads: dict[str, int]) -> list[tuple[int, int, str]]:
         """Return the first message sent to each group, where it may be the head; 0 stands for a delayed one."""
@@ -135,18 +135,18 @@ class Sends(SqliteStatements):
             for draft in drafts
         ]
         revisions: Iterable[int | None] = repeat(None)
-        for each in drafts:
-            if each.revision is not None or each.numbering is not None:
+        for draft in drafts:
+            if draft.revision is not None or draft.numbering is not None:
                 lasts = self._producers.last_revisions(queue, drafts)
                 if numbering.are_numbered(drafts) or any(lasts.get(draft.group or "") is not None for draft in drafts):
                     return self._give_revisions(queue, drafts, keys, lasts, now_ms, ahead)
                 revisions = [draft.revision for draft in drafts]
                 break
-        wanted = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
+        known_keys = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
         has_room = settings.max_depth is None or back_pressure.fits(queue, len(drafts), ahead)
-        if not wanted and not has_room:
+        if not known_keys and not has_room:
             back_pressure.check_room(queue, len(drafts), ahead)
-        if not wanted or (has_room and self._are_new(queue, wanted, revisions, now_ms)):
+        if not known_keys or (has_room and self._are_new(queue, known_keys, revisions, now_ms)):
             numbers = range(last + 1, last + 1 + len(drafts))
             return list(map(Sent._make, zip(numbers, repeat(_IS_NO_DUPLICATE), revisions)))
         return self._give_revisions(queue, drafts, keys, {}, now_ms, ahead)
@@ -167,36 +167,36 @@ class Sends(SqliteStatements):
         if any(keys):
             find = partial(self._known, queue.number)
             numbers, new = deduplication.numbered(keys, find, queue.last, queue.settings, now_ms)
-        sent, given = numbering.numbered(drafts, numbers, lasts)
-        back_pressure.check_room(queue, sum(not each.duplicate for each in sent), ahead)
+        sent, last_revisions = numbering.numbered(drafts, numbers, lasts)
+        back_pressure.check_room(queue, sum(not receipt.duplicate for receipt in sent), ahead)
         if new:
             new = numbering.with_revisions(new, sent)
             self._do_each("save_dedup", [(queue.number, *key, *value) for key, value in new.items()])
             self._forget(len(new), now_ms)
-        if given:
-            self._producers.save_revisions(queue, given)
+        if last_revisions:
+            self._producers.save_revisions(queue, last_revisions)
         return sent
 
     def _are_new(
         self,
         queue: QueueInfo,
-        wanted: Sequence[tuple[DedupKey, int]],
+        keyed: Sequence[tuple[DedupKey, int]],
         revisions: Iterable[int | None],
         now_ms: int,
     ) -> bool:
         """Remember keys if none of them is known, as is usual; return whether that was so."""
         _, until_ms, _ = deduplication.remembered(0, queue.settings, now_ms)
         before = self.connection.total_changes
-        rows = [(queue.number, *key, number, until_ms) for key, number in wanted]
+        rows = [(queue.number, *key, number, until_ms) for key, number in keyed]
         if isinstance(revisions, list):
-            of = dict(enumerate(revisions, queue.last + 1))
-            self._do_each("add_dedup_with_revision", [(*row, of[row[3]]) for row in rows])
+            revision_of = dict(enumerate(revisions, queue.last + 1))
+            self._do_each("add_dedup_with_revision", [(*row, revision_of[row[3]]) for row in rows])
         else:
             self._do_each("add_dedup", rows)
-        if self.connection.total_changes - before == len(wanted):
-            self._forget(len(wanted), now_ms)
+        if self.connection.total_changes - before == len(keyed):
+            self._forget(len(keyed), now_ms)
             return True
-        self._do_each("remove_new_dedup", [(queue.number, *key, queue.last) for key, _ in wanted])
+        self._do_each("remove_new_dedup", [(queue.number, *key, queue.last) for key, _ in keyed])
         return False
 
     def _known(self, queue: int, key: DedupKey) -> RememberedSend | None:

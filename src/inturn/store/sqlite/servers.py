@@ -30,14 +30,14 @@ class SqliteServers(SqlServers):
 
     def figures(self, now_ms: int) -> list[QueueFigures]:
         """Return the figures of all queues."""
-        found = []
+        figures = []
         for name, info in sorted(self._queues.queues.items()):
             depth = self._queues.depth(info, now_ms)
             oldest = self._queues.read(info, 0, 1, pending=True)
             blocked = self._blocked(info, now_ms) if depth.in_flight + depth.delayed else 0
             sent_ms = oldest[0].sent_ms if oldest else None
-            found.append(QueueFigures.from_numbers(now_ms, name, depth[:3], sent_ms, blocked, depth.parked))
-        return found
+            figures.append(QueueFigures.from_numbers(now_ms, name, depth[:3], sent_ms, blocked, depth.parked))
+        return figures
 
     def _blocked(self, queue: QueueInfo, now_ms: int) -> int:
         """Return the number of groups with hidden messages whose head cannot be received."""

@@ -124,24 +124,26 @@ class Settlements(SqliteStatements):
         is_ack = not [change for change in changes if change.act is not _ACK]
         if not is_ack and ready_groups.ended_go_first(changes, queue.settings):
             self._line.refresh(queue, [key for key, *_ in self._line.end_expired(queue, now_ms)], now_ms)
-        taken = self._leases.acknowledge(queue.number, changes, now_ms)
-        if sum([len(numbers) for _, _, numbers in taken]) == len(changes):  # the usual case
-            self._removals.done(queue, [change[0] for change in changes], {group: gone for _, group, gone in taken})
-            touched: Touched = [(0, group) for _, group, _ in taken]
+        reduced = self._leases.acknowledge(queue.number, changes, now_ms)
+        if sum([len(numbers) for _, _, numbers in reduced]) == len(changes):  # the usual case
+            self._removals.done(
+                queue, [change[0] for change in changes], {group: removed for _, group, removed in reduced}
+            )
+            touched: Touched = [(0, group) for _, group, _ in reduced]
             verdicts = [_DONE] * len(changes)
         else:
-            verdicts, touched = self._settle_each(queue, changes, taken, now_ms)
+            verdicts, touched = self._settle_each(queue, changes, reduced, now_ms)
         if touched:
             self._index.nonempty.difference_update([(queue.number, group) for _, group in touched])
             self._line.refresh(queue, touched, now_ms, in_order=not is_ack)  # as are_ordered() in core
         return verdicts
 
     def _settle_each(
-        self, queue: QueueInfo, changes: Sequence[Settlement], taken: Sequence[tuple[int, str, set[int]]], now_ms: int
+        self, queue: QueueInfo, changes: Sequence[Settlement], reduced: Sequence[tuple[int, str, set[int]]], now_ms: int
     ) -> tuple[list[SettleResult], Touched]:
-        """Settle changes one by one; messages in ``taken`` have left their lease already and only need removal."""
+        """Settle changes one by one; messages in ``reduced`` have left their lease already and only need removal."""
         leased: dict[tuple[int, int | None], str] = {
-            (number, token): group for token, group, numbers in taken for number in numbers
+            (number, token): group for token, group, numbers in reduced for number in numbers
         }
         known = self._leases.holds(change.sequence_number for change in changes) if len(changes) > 1 else {}
         verdicts: list[SettleResult] = []

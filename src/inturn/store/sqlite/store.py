@@ -135,7 +135,7 @@ class SqliteStore(SqliteQueues):
         opened = opened_here(self.connection)
         if opened and self._lock(0):
             return True
-        if any(is_writing(each, self.identity) for each in opened):
+        if any(is_writing(connection, self.identity) for connection in opened):
             raise OwnTransaction
         return False
 
@@ -173,12 +173,12 @@ class SqliteStore(SqliteQueues):
             if self.connection.in_transaction:  # SQLite rolls back automatically on a full disk
                 self.connection.execute("rollback")
         if isinstance(because, sqlite3.Error):
-            told = store_error(because, self._path)
+            error = store_error(because, self._path)
             if getattr(because, "sqlite_errorname", "") in _NO_ROOM and self._reserve.release():
                 self._empty_log(1)
-                raise RunAgain(str(told)) from because
-            if told is not because:
-                raise told from because
+                raise RunAgain(str(error)) from because
+            if error is not because:
+                raise error from because
 
     def _empty_log(self, pages: int) -> None:
         """Checkpoint now and whenever the log has this number of pages; 0 restores the usual threshold."""

@@ -224,11 +224,11 @@ class Writer:
             last.wait()
         with self._mutex:
             self._is_closed = True
-            left = [*self._parked, *self._callers]
+            remaining = [*self._parked, *self._callers]
             self._parked, self._callers = [], deque()
-            for caller in left:
+            for caller in remaining:
                 caller.outcome = (None, closed())
-        notify(left)
+        notify(remaining)
         self._timer.stop()
         self._helper.shutdown(wait=False)
 
@@ -343,11 +343,11 @@ class Writer:
             self._callers.extendleft(reversed(batch.gathered))
 
     def hand_out(
-        self, batch: Batch, outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None = None
+        self, batch: Batch, outcomes: Sequence[Outcome], own_loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        """Give each caller its outcome, and park callers that may wait for another one; ``here`` is this loop."""
+        """Give each caller its outcome, and park callers that may wait for another one; ``own_loop`` is this loop."""
         now = time.monotonic()
-        told, parked, unclaimed, put_back = [], [], [], []
+        finished, parked, unclaimed, put_back = [], [], [], []
         with self._mutex:
             for caller, outcome in zip(batch.callers, outcomes, strict=True):
                 if outcome[0] is BUSY:
@@ -362,13 +362,13 @@ class Writer:
                     parked.append(caller)
                 else:
                     caller.outcome = outcome
-                    told.append(caller)
+                    finished.append(caller)
             self._parked = parked
             self._callers.extendleft(reversed(put_back))
-            if put_back and (leading := next((each for each in self._callers if each.command is None), None)):
+            if put_back and (leading := next((caller for caller in self._callers if caller.command is None), None)):
                 self._callers.remove(leading)  # it waits for the lead, and not for their lock
                 self._callers.appendleft(leading)
-        notify(told, here)
+        notify(finished, own_loop)
         for caller, outcome in unclaimed:
             self._give_back(caller, outcome)
         if parked:
@@ -379,7 +379,11 @@ class Writer:
     def _due(self, parked: Sequence[Waiter]) -> float:
         """Return when the next lease or delay ends in the queues of parked receives, by the monotonic clock."""
         queues = self.store.queues
-        infos = [queues.get(each.command.queue) for each in parked if each.command and not each.command.waits_for_room]
+        infos = [
+            queues.get(waiter.command.queue)
+            for waiter in parked
+            if waiter.command and not waiter.command.waits_for_room
+        ]
         next_ms = min((info.due_ms for info in infos if info and info.due_ms is not None), default=None)
         return inf if next_ms is None else time.monotonic() + max(0, next_ms - self.clock()) / 1000
 

@@ -57,8 +57,8 @@ class ReadingWriter(Writer):
     def _read(self, command: Command[T]) -> T:
         assert self._reading is not None  # noqa: S101 - the callers have checked
         with self._reading() as store:
-            found = command.run(store, self.clock())
-        return command.answer(found)
+            result = command.run(store, self.clock())
+        return command.answer(result)
 
     @override
     def close(self) -> None:

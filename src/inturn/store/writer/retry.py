@@ -50,8 +50,8 @@ def _parts(
     outcomes: list[Outcome] = [(BUSY, error)] * len(commands)
     if len(parts) > 1:
         for places in parts.values():
-            found = outcomes_of(store, [commands[each] for each in places], clock, watch)
-            for place, outcome in zip(places, found, strict=True):
+            results = outcomes_of(store, [commands[place] for place in places], clock, watch)
+            for place, outcome in zip(places, results, strict=True):
                 outcomes[place] = outcome
     return outcomes
 

@@ -24,12 +24,12 @@ class Timer:
         self._thread: threading.Thread | None = None
         self._is_stopped = False
 
-    def set(self, at: float) -> None:
+    def set(self, time_s: float) -> None:
         """Call back at this time of the monotonic clock, or earlier if an earlier time is set."""
         with self._changed:
-            if at >= self._at or self._is_stopped:
+            if time_s >= self._at or self._is_stopped:
                 return
-            self._at = at
+            self._at = time_s
             if self._thread is None:
                 self._thread = started(self._run, "inturn-alarm")
             self._changed.notify()

@@ -139,19 +139,19 @@ class Leader(Protocol):
         ...
 
 
-def notify(callers: Sequence[Waiter], here: asyncio.AbstractEventLoop | None = None) -> None:
-    """Notify callers that have an outcome or the lead; callers of one loop together, callers of ``here`` at once."""
+def notify(callers: Sequence[Waiter], own_loop: asyncio.AbstractEventLoop | None = None) -> None:
+    """Notify callers that have an outcome or the lead; callers of one loop together, those of ``own_loop`` at once."""
     loops: defaultdict[asyncio.AbstractEventLoop, list[LoopWaiter]] = defaultdict(list)
     for caller in callers:
         if isinstance(caller, LoopWaiter):
             loops[caller.loop].append(caller)
         elif isinstance(caller, ThreadWaiter):
             caller.wake()
-    if here is not None:
-        _notify_all(loops.pop(here, ()))
-    for loop, those in loops.items():
+    if own_loop is not None:
+        _notify_all(loops.pop(own_loop, ()))
+    for loop, waiters in loops.items():
         with suppress(RuntimeError):  # the loop was closed, so no caller waits
-            loop.call_soon_threadsafe(_notify_all, those)
+            loop.call_soon_threadsafe(_notify_all, waiters)
 
 
 def _notify_all(callers: Sequence[LoopWaiter]) -> None:
