@@ -38,8 +38,8 @@ class Guarded:
             other = db.queue("texts", QueueSettings(dead_letter="dead", max_receives=1))
             for _ in range(2):
                 other.send(card, group="t", attributes=card)
-            (taken,) = other.receive()
-            taken.nack()
+            (delivery,) = other.receive()
+            delivery.nack()
             assert other.receive(), "the first is a dead letter, so the second is received"
             other.send(json.dumps(card), group="u")
             db.pipeline("ledger").replace("eu-9", content={"amount": 3} | card, by="ann")
@@ -62,7 +62,7 @@ class Guarded:
 
     def fields_of(self, fields: tuple[RouteField, ...]) -> dict[str, str]:
         """Return a value for each field that a route takes."""
-        return {each.name: self.fields[each.name] for each in fields if each.name in self.fields}
+        return {field.name: self.fields[field.name] for field in fields if field.name in self.fields}
 
     def browser(self, role: Role | None) -> TestClient:
         """Return a program with the token of a role."""

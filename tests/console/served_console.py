@@ -17,16 +17,19 @@ def served(folder: Path, stores: Sequence[str], *options: str) -> Iterator[str]:
     """
     command = [sys.executable, "-m", "inturn", "console", *stores, "--port", "0", *options]
     log = folder / "console.log"
-    with log.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as ours:
-        assert ours.stdout is not None
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        assert process.stdout is not None
         try:
-            said = ours.stdout.readline()
-            assert "http" in said, log.read_text()
-            yield said.split()[-1].rstrip("/")
+            printed = process.stdout.readline()
+            assert "http" in printed, log.read_text()
+            yield printed.split()[-1].rstrip("/")
         finally:
-            ours.terminate()
+            process.terminate()
             try:
-                ours.wait(20)
+                process.wait(20)
             finally:
-                ours.kill()
+                process.kill()
     assert not re.search(r"Traceback|could not answer", log.read_text()), log.read_text()[-5000:]

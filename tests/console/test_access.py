@@ -52,19 +52,19 @@ def test_a_person_logs_in_with_a_token_and_out(guarded: Guarded) -> None:
     assert (wrong.status_code, "This token is not valid" in wrong.text) == (401, True)
     answer = browser.post("/login", data={"token": token, "secret": TOKENS[Role.VIEWER]}, follow_redirects=False)
     cookie = answer.headers["set-cookie"]
-    assert all(each in cookie for each in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"))
+    assert all(attribute in cookie for attribute in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"))
     page = browser.get("/").text
     assert "the viewer, viewer" in page
-    kept = dict(browser.cookies)
+    cookies = dict(browser.cookies)
     assert browser.post("/logout", data={"token": token}).status_code == 403, "it is not the session's"
     browser.post("/logout", data={"token": form_token(page)})
     assert browser.get("/").status_code == 401
-    cookie = "; ".join(f"{name}={value}" for name, value in kept.items())
+    cookie = "; ".join(f"{name}={value}" for name, value in cookies.items())
     assert guarded.browser(None).get("/", headers={"cookie": cookie}).status_code == 401, (
         "nor with the cookie as it was"
     )
     lines = guarded.browser(Role.ADMIN).get("/api/actions").json()["actions"]
-    assert [(each["by"], each["event"]) for each in lines] == [
+    assert [(entry["by"], entry["event"]) for entry in lines] == [
         ("the viewer", "logged in"),
         ("", "refused a token from testclient"),
     ]
@@ -88,15 +88,15 @@ def test_login_does_not_accept_a_preset_session_cookie() -> None:
     after = begun(access, request_of(cookie=chosen))
     assert after != chosen, "a log-in begins a session of another name"
     assert access.person(request_of(cookie=chosen)) is None
-    again = begun(access, request_of(cookie=after))
+    renewed = begun(access, request_of(cookie=after))
     assert access.person(request_of(cookie=after)) is None, "and ends the one that the browser had"
-    assert access.person(request_of(cookie=again)) is not None
+    assert access.person(request_of(cookie=renewed)) is not None
 
 
 def test_consoles_of_one_host_do_not_share_a_cookie() -> None:
-    one, other = (ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY) for _ in range(2))
-    assert one.cookie != other.cookie
-    assert other.person(request_of(cookie=begun(one, request_of()))) is None
+    first, second = (ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY) for _ in range(2))
+    assert first.cookie != second.cookie
+    assert second.person(request_of(cookie=begun(first, request_of()))) is None
 
 
 @pytest.mark.parametrize(
@@ -137,17 +137,17 @@ def test_wrong_tokens_are_logged_and_then_get_429(guarded: Guarded) -> None:
     page = guarded.browser(None).get("/login").text
     form = {"token": form_token(page), "secret": TOKENS[Role.ADMIN]}
     assert guarded.browser(None).post("/login", data=form).status_code == 429, "by the form neither"
-    lines = [json.loads(each) for each in (guarded.folder / "actions.jsonl").read_text().splitlines()]
-    assert [each["event"] for each in lines] == ["refused a token from testclient"] * MOST_FAILURES
+    lines = [json.loads(line) for line in (guarded.folder / "actions.jsonl").read_text().splitlines()]
+    assert [entry["event"] for entry in lines] == ["refused a token from testclient"] * MOST_FAILURES
 
 
 def test_token_comparison_takes_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[Any, Any]] = []
     real = hmac.compare_digest
 
-    def counted(one: Any, other: Any) -> bool:
-        compared.append((one, other))
-        return real(one, other)
+    def counted(left: Any, right: Any) -> bool:
+        compared.append((left, right))
+        return real(left, right)
 
     access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY)
     monkeypatch.setattr(hmac, "compare_digest", counted)
@@ -155,7 +155,7 @@ def test_token_comparison_takes_constant_time(monkeypatch: pytest.MonkeyPatch) -
         compared.clear()
         access.with_token(token, "10.0.0.1")
         assert len(compared) == len(PEOPLE)
-        assert {len(each) for pair in compared for each in pair} == {32}, "digests, never the tokens"
+        assert {len(digest) for pair in compared for digest in pair} == {32}, "digests, never the tokens"
 
 
 @pytest.mark.parametrize("header", ["Basic dXNlcjp4", "Bearer", "Bearer ", "bearer  x y", "Digest x", ""])

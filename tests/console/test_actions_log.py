@@ -21,13 +21,13 @@ ANN = Person("ann", Role.OPERATOR)
 
 
 def lines(path: Path) -> list[dict[str, str]]:
-    return [json.loads(each) for each in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def figures(shop: Shop) -> list[tuple[str, int]]:
     """Return the queues and the number of their messages; their rates change with each look."""
     (database,) = shop.browser.get("/api/queues").json()["databases"]
-    return [(each["queue"], each["messages"]) for each in database["queues"]]
+    return [(row["queue"], row["messages"]) for row in database["queues"]]
 
 
 def test_no_action_is_executed_if_the_actions_log_cannot_be_written(shop: Shop, tmp_path: Path) -> None:
@@ -38,13 +38,13 @@ def test_no_action_is_executed_if_the_actions_log_cannot_be_written(shop: Shop, 
         "again": "payments", "body": "1", "source": "bank",
     }  # fmt: skip
     for action in ACTIONS:
-        asked = {each.name: fields[each.name] for each in action.fields if each.name in fields}
-        answer = shop.browser.post(f"/api{action.path}", json=asked)
+        posted = {field.name: fields[field.name] for field in action.fields if field.name in fields}
+        answer = shop.browser.post(f"/api{action.path}", json=posted)
         assert (answer.status_code, "nothing was changed" in answer.json()["error"]) == (503, True), action.path
-        formed = shop.browser.post(action.path, data=asked | {"token": shop.token()})
+        formed = shop.browser.post(action.path, data=posted | {"token": shop.token()})
         assert (formed.status_code, "nothing was changed" in formed.text) == (503, True), action.path
-    with open_inspector(shop.store) as look:
-        assert look.pending_decisions("eu-1") == []
+    with open_inspector(shop.store) as inspector:
+        assert inspector.pending_decisions("eu-1") == []
     assert figures(shop) == before
 
 
@@ -52,8 +52,8 @@ def test_a_rotated_actions_log_is_recreated(shop: Shop, tmp_path: Path) -> None:
     shop.decide(group="eu-1", action="drop")
     (tmp_path / "actions.jsonl").rename(tmp_path / "actions.jsonl.1")
     shop.decide(group="eu-2", action="drop")
-    assert [each["event"] for each in lines(tmp_path / "actions.jsonl.1")] == ["begins", "done"]
-    assert [each["event"] for each in lines(tmp_path / "actions.jsonl")] == ["begins", "done"]
+    assert [entry["event"] for entry in lines(tmp_path / "actions.jsonl.1")] == ["begins", "done"]
+    assert [entry["event"] for entry in lines(tmp_path / "actions.jsonl")] == ["begins", "done"]
     assert (tmp_path / "actions.jsonl").stat().st_mode & 0o077 == 0, "it quotes messages"
     assert "eu-1" not in shop.page("/actions")
     assert "eu-2" in shop.page("/actions")
@@ -90,9 +90,9 @@ def test_the_page_says_that_an_action_was_done_if_only_its_log_end_failed(
             raise OSError(errno.ENOSPC, "No space left on device")
         write(file, data)
 
-    asked = {"store": shop.store, "group": "eu-1", "action": "drop", "why": "twice", "token": shop.token()}
+    posted = {"store": shop.store, "group": "eu-1", "action": "drop", "why": "twice", "token": shop.token()}
     monkeypatch.setattr(actions_log, "_append", refused)
-    answer = shop.browser.post("/decide", data=asked)
+    answer = shop.browser.post("/decide", data=posted)
     assert (answer.status_code, "the action was carried out" in answer.text) == (503, True)
     assert "Nothing was changed" not in answer.text
     assert "The action was not logged" in answer.text
@@ -111,7 +111,7 @@ def test_a_log_line_truncated_by_a_full_disk_leaves_other_lines_readable(tmp_pat
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, old)
     log.note("/c", "ann", "three")
-    assert [each["event"] for each in log.latest()] == ["three", "one"]
+    assert [entry["event"] for entry in log.latest()] == ["three", "one"]
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\r\n{}", "\u2028", '"}', "\x00", "\ud800"])

@@ -68,27 +68,29 @@ def schema(address: tuple[str, dict[str, list[str]]]) -> Any:
     assert document.pop("security") == [{"token": []}], "every request has the token, so that none is drawn"
     for item in document["paths"].values():
         for operation in item.values():
-            for each in operation.get("parameters", ()):
-                each["schema"] = _hinted(each["name"], each["schema"], hints, is_needed=each["required"])
+            for parameter in operation.get("parameters", ()):
+                parameter["schema"] = _hinted(
+                    parameter["name"], parameter["schema"], hints, is_needed=parameter["required"]
+                )
             if "requestBody" in operation:
                 body = operation["requestBody"]["content"]["application/json"]["schema"]
                 fields = body["properties"]
                 for name in fields:
                     fields[name] = _hinted(name, fields[name], hints, is_needed=name in body["required"])
-    found = schemathesis.openapi.from_dict(document)
-    found.config.update(base_url=url)
-    return found
+    loaded = schemathesis.openapi.from_dict(document)
+    loaded.config.update(base_url=url)
+    return loaded
 
 
 def _hinted(name: str, schema: dict[str, Any], hints: dict[str, list[str]], *, is_needed: bool) -> dict[str, Any]:
     """Return a schema by which values that there are may be drawn; of some fields these alone, to come further."""
     if name not in hints:
         return schema
-    there = {"enum": hints[name]}
+    choices = {"enum": hints[name]}
     return (
-        there
+        choices
         if is_needed and name in {"store", "database", "queue", "source", "action"}
-        else {"anyOf": [there, schema]}
+        else {"anyOf": [choices, schema]}
     )
 
 
@@ -98,11 +100,13 @@ def _hinted(name: str, schema: dict[str, Any], hints: dict[str, list[str]], *, i
 def test_api_responses_conform_to_the_openapi_document(
     schema: Any, path: str, method: str, mode: GenerationMode
 ) -> None:
-    drawn = settings.default.max_examples if settings.default else 100
+    examples = settings.default.max_examples if settings.default else 100
     if path == "/api/try":
-        drawn //= 3  # each is a process
+        examples //= 3  # each is a process
 
-    @settings(max_examples=drawn if drawn > 100 else max(3, drawn // 12), suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples if examples > 100 else max(3, examples // 12), suppress_health_check=list(HealthCheck)
+    )
     @given(case=schema[path][method].as_strategy(generation_mode=mode))
     def check(case: Any) -> None:
         case.call_and_validate(headers=AS_ADMIN, excluded_checks=_LEFT_OUT)
@@ -124,7 +128,7 @@ def test_each_api_response_conforms_to_its_schema(schema: Any, address: tuple[st
     _, hints = address
     store, database = {"store": hints["store"][0]}, {"database": hints["database"][0]}
     decision = store | {"group": "eu-2", "action": "drop", "why": "a test"}
-    asked: dict[str, dict[str, Any]] = {
+    requests: dict[str, dict[str, Any]] = {
         "stuck": store, "group": store | {"group": "eu-9"}, "preview": store | {"action": "drop", "error": "*"},
         "queues": {}, "queue": database | {"queue": "texts"}, "sources": {}, "steps": {},
         "search": {"q": "eu", "within": "contents"},
@@ -135,8 +139,8 @@ def test_each_api_response_conforms_to_its_schema(schema: Any, address: tuple[st
         "sources/resume": database | {"source": "bank"}, "sources/seek": database | {"source": "bank"},
         "try": decision, "dead": {}, "dead/redrive": database | {"queue": "dead"},
     }  # fmt: skip
-    assert {f"/api/{each}" for each in asked} == set(openapi.document()["paths"])
-    for name, fields in asked.items():
+    assert {f"/api/{path}" for path in requests} == set(openapi.document()["paths"])
+    for name, fields in requests.items():
         item = schema[f"/api/{name}"]
         is_read = "get" in openapi.document()["paths"][f"/api/{name}"]
         asked_so = {"query": fields} if is_read else {"body": fields, "media_type": "application/json"}

@@ -29,13 +29,13 @@ MOST_S = 4 * limits.CONSOLE_ANSWER_S
 
 def stuck(console: StartedConsole) -> Any:
     began = time.monotonic()
-    found = console.api("/stuck")
+    answer = console.api("/stuck")
     assert time.monotonic() - began < MOST_S, "no request hangs"
-    return found
+    return answer
 
 
 def groups(console: StartedConsole) -> int:
-    return sum(len(each["groups"]) for each in stuck(console)["stores"])
+    return sum(len(store["groups"]) for store in stuck(console)["stores"])
 
 
 def test_a_removed_database_file_is_reported_and_recovers(shop: Shop, tmp_path: Path) -> None:
@@ -44,16 +44,16 @@ def test_a_removed_database_file_is_reported_and_recovers(shop: Shop, tmp_path: 
         assert groups(console) == 3
         files = list(Path(shop.path).parent.glob("shop.db*"))
         (tmp_path / "away").mkdir()
-        for each in files:
-            each.rename(tmp_path / "away" / each.name)
+        for file in files:
+            file.rename(tmp_path / "away" / file.name)
         until(lambda: page.heard == ["away"])
-        found = stuck(console)
-        assert (found["status_code"], found["stores"]) == (200, [])
-        assert "no database" in found["unread"][0]["why"]
+        answer = stuck(console)
+        assert (answer["status_code"], answer["stores"]) == (200, [])
+        assert "no database" in answer["unread"][0]["why"]
         status, text = console.get("/group", store=shop.store, group="eu-1")
         assert (status, "no database" in text) == (503, True)
-        for each in files:
-            (tmp_path / "away" / each.name).rename(each)
+        for file in files:
+            (tmp_path / "away" / file.name).rename(file)
         until(lambda: page.heard == ["away", "changed"])
         assert groups(console) == 3
         assert console.get("/group", store=shop.store, group="eu-1")[0] == 200
@@ -128,27 +128,27 @@ def test_a_killed_or_hanging_postgresql_server_is_reported_and_recovers(server: 
         postmaster = server.get_postmaster_info().process
         every = [postmaster, *postmaster.children(recursive=True)]
 
-        for each in every:
-            each.suspend()
+        for process in every:
+            process.suspend()
         try:
             until(lambda: page.heard == ["away"])
-            found = stuck(console)
-            assert len(found["stores"]) == 1, "the other store is shown"
-            assert len(found["unread"]) == 1
+            answer = stuck(console)
+            assert len(answer["stores"]) == 1, "the other store is shown"
+            assert len(answer["unread"]) == 1
             assert console.get("/group", store=shop.store, group="eu-1")[0] == 200
         finally:
-            for each in every:
+            for process in every:
                 with suppress(psutil.Error):
-                    each.resume()
+                    process.resume()
         until(lambda: page.heard == ["away", "changed"])
         assert groups(console) == 6
 
         postmaster.send_signal(signal.SIGQUIT)
         postmaster.wait(30)
         until(lambda: page.heard[2:] == ["away"])
-        found = stuck(console)
-        assert (found["status_code"], len(found["stores"]), len(found["unread"])) == (200, 1, 1)
-        assert "password" not in found["unread"][0]["why"]
+        answer = stuck(console)
+        assert (answer["status_code"], len(answer["stores"]), len(answer["unread"])) == (200, 1, 1)
+        assert "password" not in answer["unread"][0]["why"]
         server.ensure_postgres_running()
         until(lambda: page.heard[2:] == ["away", "changed"])
         assert groups(console) == 6
@@ -161,7 +161,7 @@ def test_a_postgresql_read_times_out(postgres_url: str) -> None:
         db.queue("payments")
     reader = open_reader(postgres_url, 0.5)
     with pytest.raises(StoreError, match=r"did not answer within 0\.5 s"):
-        reader.read(lambda kept: kept._wire.pg.exec_(b"select pg_sleep(30)") and kept.names())  # type: ignore[attr-defined]
+        reader.read(lambda store: store._wire.pg.exec_(b"select pg_sleep(30)") and store.names())  # type: ignore[attr-defined]
     reader.close()
 
 
@@ -169,6 +169,6 @@ def test_a_sqlite_read_times_out(shop: Shop) -> None:
     endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n"
     reader = open_reader(shop.path, 0.5)
     with pytest.raises(StoreError, match=r"did not answer within 0\.5 s"):
-        reader.read(lambda kept: kept._statements.connection.execute(endless).fetchone())  # type: ignore[attr-defined]
-    assert reader.read(lambda kept: kept.names()) == ["ledger"], "it can be read again"
+        reader.read(lambda store: store._statements.connection.execute(endless).fetchone())  # type: ignore[attr-defined]
+    assert reader.read(lambda store: store.names()) == ["ledger"], "it can be read again"
     reader.close()

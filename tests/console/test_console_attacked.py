@@ -55,16 +55,16 @@ def test_every_response_forbids_frames_and_inline_scripts(shop: Shop, path: str)
 def test_a_form_of_another_site_is_refused(shop: Shop, headers: dict[str, str]) -> None:
     form = {"token": shop.token(), "store": shop.store, "group": "eu-1", "action": "drop"}
     assert shop.browser.post("/decide", data=form, headers=headers).status_code == 403
-    with open_inspector(shop.store) as look:
-        assert look.pending_decisions("eu-1") == []
+    with open_inspector(shop.store) as inspector:
+        assert inspector.pending_decisions("eu-1") == []
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "é"])
 def test_a_form_without_a_valid_token_is_refused(shop: Shop, token: str) -> None:
     form = {"token": token, "store": shop.store, "group": "eu-1", "action": "drop"}
     assert shop.browser.post("/decide", data=form).status_code == 403
-    with open_inspector(shop.store) as look:
-        assert look.pending_decisions("eu-1") == []
+    with open_inspector(shop.store) as inspector:
+        assert inspector.pending_decisions("eu-1") == []
 
 
 def test_a_form_token_of_another_console_is_refused(shop: Shop) -> None:
@@ -75,8 +75,8 @@ def test_a_form_token_of_another_console_is_refused(shop: Shop) -> None:
 
 def test_a_get_request_never_records_a_decision(shop: Shop) -> None:
     shop.page("/preview", store=shop.store, group="eu-1", action="drop")
-    with open_inspector(shop.store) as look:
-        assert look.pending_decisions("eu-1") == []
+    with open_inspector(shop.store) as inspector:
+        assert inspector.pending_decisions("eu-1") == []
 
 
 def test_a_form_over_the_size_limit_gets_413(shop: Shop) -> None:

@@ -52,8 +52,8 @@ def test_the_console_command_has_a_health_address_and_log_options(shop: Shop, tm
                 with urlopen(f"http://{health}/{path}", timeout=60) as page:
                     assert json.load(page) == {"ready": True, "stores": [shop.path, str(tmp_path)]}
             with urlopen(f"http://{health}/metrics", timeout=60) as page:
-                found = page.read().decode()
-            assert f'inturn_pipeline_groups{{database="{shop.path}"' in found
+                text = page.read().decode()
+            assert f'inturn_pipeline_groups{{database="{shop.path}"' in text
             with urlopen(address, timeout=60):  # noqa: S310 - it is the console's own
                 pass
             console.send_signal(signal.SIGTERM)
@@ -61,6 +61,6 @@ def test_the_console_command_has_a_health_address_and_log_options(shop: Shop, tm
             assert console.returncode == 0
         finally:
             console.kill()
-    records = [json.loads(each) for each in log.splitlines()]
+    records = [json.loads(line) for line in log.splitlines()]
     assert records, "the option selects debug"
-    assert all({"time", "level", "logger", "message"} <= each.keys() for each in records)
+    assert all({"time", "level", "logger", "message"} <= record.keys() for record in records)

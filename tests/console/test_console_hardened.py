@@ -167,8 +167,8 @@ def test_hostile_names_are_escaped_on_every_page(shop: Shop, name: str) -> None:
         assert answer.text.count("<script") <= 1
         assert "<img" not in answer.text
         assert "49" not in re.findall(r"\{\{.*?\}\}", answer.text)
-        links = [unescape(each) for each in re.findall(r'(?:href|action|formaction)="([^"]*)"', answer.text)]
-        assert all(each.startswith(("/", "#", "data:,")) and not each.startswith("//") for each in links)
+        links = [unescape(link) for link in re.findall(r'(?:href|action|formaction)="([^"]*)"', answer.text)]
+        assert all(link.startswith(("/", "#", "data:,")) and not link.startswith("//") for link in links)
         assert not re.search(r"\son\w+\s*=\s*\"", re.sub(r'"[^"]*"', '""', answer.text)), "no handler in an attribute"
     if known:
         shown = shop.page("/group", store=shop.store, group=name)
@@ -204,15 +204,15 @@ def test_hostile_names_are_escaped_on_every_page(shop: Shop, name: str) -> None:
 def test_an_unknown_store_is_never_opened(shop: Shop, title: str) -> None:
     for path in ("/api/group", "/api/preview", "/api/decided", "/api/stuck"):
         fields = {"store": title, "group": "eu-1", "action": "drop", "first": "x"}
-        wanted = {
+        needed = {
             "/api/stuck": ["store"],
             "/api/group": ["store", "group"],
             "/api/decided": ["store", "action", "first"],
         }
-        asked = {name: fields[name] for name in wanted.get(path, ["store", "group", "action"])}
+        query = {name: fields[name] for name in needed.get(path, ["store", "group", "action"])}
         if path == "/api/stuck" and not title:
             continue  # all stores
-        answer = shop.browser.get(path, params=asked)
+        answer = shop.browser.get(path, params=query)
         assert (answer.status_code, "no store '" in answer.json()["error"]) == (400, True)
     answer = shop.browser.get("/api/queue", params={"database": title, "queue": "payments"})
     assert (answer.status_code, "no database '" in answer.json()["error"]) == (400, True)
@@ -296,8 +296,8 @@ def test_a_malformed_form_gets_an_error(shop: Shop, form: str) -> None:
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", ""]
 )
 def test_an_api_request_with_another_content_type_gets_415(shop: Shop, kind: str) -> None:
-    asked = json.dumps({"store": shop.store, "group": "eu-1", "action": "drop"})
-    assert shop.browser.post("/api/decide", content=asked, headers={"content-type": kind}).status_code == 415
+    body = json.dumps({"store": shop.store, "group": "eu-1", "action": "drop"})
+    assert shop.browser.post("/api/decide", content=body, headers={"content-type": kind}).status_code == 415
 
 
 def test_a_slow_body_gets_408_and_an_aborted_one_400() -> None:
@@ -332,7 +332,7 @@ def test_the_body_of_an_unauthenticated_request_is_not_read(shop: Shop, tmp_path
             "client": ("127.0.0.1", 1),
         }
         asyncio.run(app(scope, receive, send))
-    assert [each["status"] for each in sent if "status" in each] == [401] * 4
+    assert [message["status"] for message in sent if "status" in message] == [401] * 4
 
 
 def test_an_unexpected_exception_gets_500_without_its_text(
@@ -368,7 +368,7 @@ def test_every_response_has_the_security_headers(shop: Shop, tmp_path: Path) -> 
             "/actions",
         ):
             tried += [browser.get(path), browser.post(path), browser.options(path), browser.head(path)]
-    assert {200, 400, 401, 403, 404, 405} <= {each.status_code for each in tried}
+    assert {200, 400, 401, 403, 404, 405} <= {response.status_code for response in tried}
     for answer in tried:
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS, answer.url
         assert "access-control-allow-origin" not in answer.headers

@@ -32,7 +32,7 @@ def letters(shop: Shop) -> Shop:
 
 def dead_letter_counts(shop: Shop, **fields: str) -> dict[str, Any]:
     (queue,) = shop.browser.get("/api/dead", params=fields).json()["queues"]
-    return {each["note"]: each["messages"] for each in queue["reasons"]}
+    return {reason["note"]: reason["messages"] for reason in queue["reasons"]}
 
 
 def test_dead_letters_are_counted_by_reason(letters: Shop) -> None:
@@ -48,7 +48,7 @@ def test_selected_dead_letters_are_redriven_to_their_old_place(letters: Shop) ->
     assert answer.status_code == 200
     assert dead_letter_counts(letters) == {"TimeoutError: no answer": 2, "ValueError: s4": 1}
     with inturn.open(letters.path) as db:
-        bodies = [each.body["secret"] for each in db.queue("letters").peek()]
+        bodies = [message.body["secret"] for message in db.queue("letters").peek()]
     assert bodies == ["s1", "s3", "s5"], "ahead of what was sent after them"
 
 
@@ -77,9 +77,9 @@ def test_a_content_search_finds_every_kind_of_message(letters: Shop) -> None:
         inturn.work(LEDGER, payments, until="empty")
 
     def places(text: str) -> list[tuple[str, str | None, str | None]]:
-        told = letters.browser.get("/api/search", params={"q": text, "within": "contents"}).json()
-        assert (told["cut"], told["unread"]) == ([], [])
-        return [(each["where"], each["queue"], each["group"]) for each in told["messages"]]
+        document = letters.browser.get("/api/search", params={"q": text, "within": "contents"}).json()
+        assert (document["cut"], document["unread"]) == ([], [])
+        return [(message["where"], message["queue"], message["group"]) for message in document["messages"]]
 
     assert places("a needle") == [("held", None, "us-2"), ("rejected", None, None)]
     assert places("l3") == [("queue", "failed", "eu-3")]
@@ -108,11 +108,11 @@ def test_queue_rates_are_computed_between_two_reads() -> None:
     rates = QueueRates()
     assert rates.add("db", "q", 0.0, last=100, messages=10) == []
     assert rates.add("db", "q", 0.5, last=101, messages=10) == [], "a look right after the last adds nothing"
-    (one,) = rates.add("db", "q", 2.0, last=120, messages=14)
-    assert (one.sent, one.done, one.messages) == (10, 8, 14)
+    (rate,) = rates.add("db", "q", 2.0, last=120, messages=14)
+    assert (rate.sent, rate.done, rate.messages) == (10, 8, 14)
     _, other = rates.add("db", "q", 4.0, last=120, messages=20)
     assert (other.sent, other.done) == (0, 0), "what came back from elsewhere was not sent here"
     assert rates.add("other", "q", 4.0, last=1, messages=1) == []
     assert rates.add("db", "q", 6.0, last=5, messages=1) == [], "a queue that was made anew"
     assert len(rates.add("db", "q", 700.0, last=9, messages=1)) == 0, "older than ten minutes"
-    assert svg_points([one, other], 10, 12) == ["0.0,1.0 10.0,11.0", "0.0,3.0 10.0,11.0"]
+    assert svg_points([rate, other], 10, 12) == ["0.0,1.0 10.0,11.0", "0.0,3.0 10.0,11.0"]

@@ -23,10 +23,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def ended(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
     """Run the demo, and return the aircraft that it says is parked, and the command of its last line."""
     assert run.main(tmp_path / "demo", spark=spark).good
-    said = capsys.readouterr().out.strip().splitlines()
-    parked = re.search(r"^(\w+) is parked", "\n".join(said), re.MULTILINE)
+    printed = capsys.readouterr().out.strip().splitlines()
+    parked = re.search(r"^(\w+) is parked", "\n".join(printed), re.MULTILINE)
     assert parked
-    return parked.group(1), shlex.split(said[-1])
+    return parked.group(1), shlex.split(printed[-1])
 
 
 def test_the_parked_aircraft_of_the_demo_is_corrected_in_both_stores(
@@ -37,15 +37,15 @@ def test_the_parked_aircraft_of_the_demo_is_corrected_in_both_stores(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with served(tmp_path, rest) as url, httpx2.Client(base_url=url, timeout=60, follow_redirects=True) as browser:
         page = browser.get("/").text
-        links = [unescape(each) for each in re.findall(rf'href="(/group\?[^"]*group={tail})"', page)]
+        links = [unescape(link) for link in re.findall(rf'href="(/group\?[^"]*group={tail})"', page)]
         assert len(links) == 2, "it is parked in the worker's store and in Spark's"
         assert f"unknown type {MISSPELT!r}" in unescape(page)
         for link in links:
             page = browser.get(link).text
-            found = re.findall(r'<input[^>]* name="([^"]+)" value="([^"]*)"', page)
-            found += re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n?([^<]*)<', page)
-            found += re.findall(r'<select[^>]* name="([^"]+)".*?<option value="([^"]*)" selected', page, re.DOTALL)
-            form = {name: unescape(value) for name, value in found}
+            fields = re.findall(r'<input[^>]* name="([^"]+)" value="([^"]*)"', page)
+            fields += re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n?([^<]*)<', page)
+            fields += re.findall(r'<select[^>]* name="([^"]+)".*?<option value="([^"]*)" selected', page, re.DOTALL)
+            form = {name: unescape(value) for name, value in fields}
             assert form.get("field.type") == MISSPELT, re.findall(r"<[^>]*field[.]type[^>]*>", page) or page[-3000:]
             form |= {"field.type": "cancelled", "action": "replace", "why": "it is written with two l"}
             for _ in range(3):  # a dry run ends after ten seconds, in which a busy machine may not do it
@@ -65,8 +65,8 @@ def gone_on(browser: httpx2.Client, group: dict[str, str]) -> dict[str, Any]:
     """Return the status of a group once it goes on; within a minute, of which a process and a step take some."""
     until = time.monotonic() + 60
     while True:
-        found: dict[str, Any] = browser.get("/api/group", params=group).json()["group"]
-        if found["status"] == "open":
-            return found
-        assert time.monotonic() < until, found
+        status: dict[str, Any] = browser.get("/api/group", params=group).json()["group"]
+        if status["status"] == "open":
+            return status
+        assert time.monotonic() < until, status
         time.sleep(0.2)

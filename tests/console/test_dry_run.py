@@ -68,10 +68,12 @@ def module(tmp_path: Path) -> str:
     return str(path)
 
 
-def request(at: str, module: str, amount: int = 5, group: str = "eu-2", names: str = "other ledger") -> DryRunRequest:
+def request(
+    store: str, module: str, amount: int = 5, group: str = "eu-2", names: str = "other ledger"
+) -> DryRunRequest:
     return DryRunRequest(
-        store=at,
-        definitions=[f"{module}:{each}" for each in names.split()],
+        store=store,
+        definitions=[f"{module}:{name}" for name in names.split()],
         action=DecisionAction.REPLACE,
         names=[group],
         marks={},
@@ -83,16 +85,16 @@ def request(at: str, module: str, amount: int = 5, group: str = "eu-2", names: s
 
 
 def test_a_dry_run_shows_state_and_outputs_and_writes_nothing(shop: Shop, module: str) -> None:
-    with open_inspector(shop.store) as look:
-        before = look.group("eu-2")
-    found = dry_run(request(shop.store, module))
-    assert (found.error, found.groups, found.outcomes) == ("", 1, {"open": 1})
-    (trial,) = found.sample
+    with open_inspector(shop.store) as inspector:
+        before = inspector.group("eu-2")
+    answer = dry_run(request(shop.store, module))
+    assert (answer.error, answer.groups, answer.outcomes) == ("", 1, {"open": 1})
+    (trial,) = answer.sample
     assert (trial["state_before"], trial["state"]) == (before.state, {"balance": 5})
     assert trial["outputs"] == [{"booked": 5}]
-    with open_inspector(shop.store) as look:
-        assert look.group("eu-2") == before
-        assert look.pending_decisions("eu-2") == []
+    with open_inspector(shop.store) as inspector:
+        assert inspector.group("eu-2") == before
+        assert inspector.pending_decisions("eu-2") == []
 
 
 @pytest.mark.parametrize(
@@ -111,9 +113,9 @@ def test_a_dry_run_handler_cannot_reach_network_programs_or_secrets(
 ) -> None:
     for name in ("A_SECRET", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
-    found = dry_run(request(shop.store, module, amount))
-    assert found.outcomes == {"failed": 1}
-    assert told in found.sample[0]["error"]
+    answer = dry_run(request(shop.store, module, amount))
+    assert answer.outcomes == {"failed": 1}
+    assert told in answer.sample[0]["error"]
 
 
 def test_a_dry_run_has_no_network_in_the_kernel_namespace(shop: Shop, module: str) -> None:
@@ -126,8 +128,8 @@ def test_a_dry_run_has_no_network_in_the_kernel_namespace(shop: Shop, module: st
     with socket.create_server(("127.0.0.1", 0)) as server:
         path = Path(module)
         path.write_text(path.read_text().replace("PORT = 0", f"PORT = {server.getsockname()[1]}"))
-        found = dry_run(request(shop.store, module, 1007))
-    assert "no network: Network is unreachable" in found.sample[0]["error"]
+        answer = dry_run(request(shop.store, module, 1007))
+    assert "no network: Network is unreachable" in answer.sample[0]["error"]
 
 
 @pytest.mark.parametrize(("amount", "told"), [(1003, "took longer than 2 s"), (1004, "ended with code 7")])
@@ -147,11 +149,11 @@ def test_a_dry_run_works_over_postgresql(postgres_url: str, module: str) -> None
         payments.send({"amount": 7}, group="a", revision=1)
         payments.send({"amount": -5}, group="a", revision=2)
         inturn.work(load(f"{module}:ledger"), payments, until="empty")
-    at = f"{postgres_url}#ledger"
-    (trial,) = dry_run(request(at, module, group="a", names="ledger")).sample
+    store = f"{postgres_url}#ledger"
+    (trial,) = dry_run(request(store, module, group="a", names="ledger")).sample
     assert (trial["state_before"], trial["state"]) == ({"balance": 7}, {"balance": 12})
-    found = dry_run(request(at, module, 1001, group="a", names="ledger"))
-    assert "may not" in found.sample[0]["error"], "the store's connection is there, and no other"
+    answer = dry_run(request(store, module, 1001, group="a", names="ledger"))
+    assert "may not" in answer.sample[0]["error"], "the store's connection is there, and no other"
 
 
 def test_the_dry_run_page_shows_differences_and_records_the_decision(shop: Shop, module: str, tmp_path: Path) -> None:
@@ -170,10 +172,10 @@ def test_the_dry_run_page_shows_differences_and_records_the_decision(shop: Shop,
         assert "booked" in tried
         wrong = browser.post("/try", data=form | {"field.amount": "five"})
         assert (wrong.status_code, "which is not JSON" in wrong.text) == (400, True)
-        many = {"token": token, "store": shop.store, "action": "drop", "error": "ValueError*"}
-        assert "2 groups" in browser.post("/try", data=many).text.lower()
-    with open_inspector(shop.store) as look:
-        assert look.pending_decisions("eu-1") == []
+        fields = {"token": token, "store": shop.store, "action": "drop", "error": "ValueError*"}
+        assert "2 groups" in browser.post("/try", data=fields).text.lower()
+    with open_inspector(shop.store) as inspector:
+        assert inspector.pending_decisions("eu-1") == []
 
 
 def test_a_dry_run_without_pipelines_gets_400(shop: Shop) -> None:
@@ -183,20 +185,20 @@ def test_a_dry_run_without_pipelines_gets_400(shop: Shop) -> None:
 
 
 def test_a_dry_run_request_cannot_name_code(shop: Shop, module: str) -> None:
-    asked = {"store": shop.store, "group": "eu-1", "action": "resume", "definitions": f"{module}:ledger"}
-    answer = shop.browser.post("/api/try", json=asked)
+    fields = {"store": shop.store, "group": "eu-1", "action": "resume", "definitions": f"{module}:ledger"}
+    answer = shop.browser.post("/api/try", json=fields)
     assert (answer.status_code, answer.json()["error"][:24]) == (400, "no field 'definitions'; ")
-    answer = shop.browser.post("/try", data=asked | {"pipeline": f"{module}:ledger", "token": shop.token()})
+    answer = shop.browser.post("/try", data=fields | {"pipeline": f"{module}:ledger", "token": shop.token()})
     assert (answer.status_code, "start the console with --pipeline" in answer.text) == (400, True)
 
 
 def test_state_differences_are_listed_by_field() -> None:
     old = {"a": 1, "b": {"c": [1], "d": "x"}, "e": 1}
     new = {"a": 1, "b": {"c": [2], "d": "x"}, "f": True}
-    assert [astuple(each) for each in differences(old, new)] == [
+    assert [astuple(change) for change in differences(old, new)] == [
         ("b.c", [1], [2]),
         ("e", 1, ABSENT),
         ("f", ABSENT, True),
     ]
-    assert [astuple(each) for each in differences(1, True)] == [("", 1, True)]
+    assert [astuple(change) for change in differences(1, True)] == [("", 1, True)]
     assert differences(None, None) == []

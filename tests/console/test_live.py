@@ -24,21 +24,21 @@ def test_twenty_listening_pages_and_four_browsers_are_served_at_once(shop: Shop)
 
         def asks(number: int) -> list[int]:
             group = f"eu-{1 + number % 2}"
-            asked = [("/", {}), ("/group", {"store": shop.store, "group": group}), ("/queues", {})]
-            return [console.get(path, **fields)[0] for _ in range(2) for path, fields in asked]
+            requests = [("/", {}), ("/group", {"store": shop.store, "group": group}), ("/queues", {})]
+            return [console.get(path, **fields)[0] for _ in range(2) for path, fields in requests]
 
         with ThreadPoolExecutor(5) as browsers:
             answers = [browsers.submit(asks, number) for number in range(4)]
             shop.send(*((f"new-{number}", 1, -1) for number in range(20)))
-            assert {status for each in answers for status in each.result()} == {200}
+            assert {status for answer in answers for status in answer.result()} == {200}
         until(lambda: all(page.heard for page in pages))
         assert {name for page in pages for name in page.heard} == {"changed"}
         assert len(console.api("/stuck")["stores"][0]["groups"]) == 23
         for page in pages:
             page.close()
-        again = Listener(console)
+        second = Listener(console)
         shop.send(("one-more", 1, -1))
-        until(lambda: again.heard == ["changed"])
+        until(lambda: second.heard == ["changed"])
 
 
 @pytest.mark.thorough
@@ -66,8 +66,8 @@ def test_stores_are_not_polled_without_listeners(shop: Shop, monkeypatch: pytest
     now = ChangeMarker.current
 
     def noted(self: ChangeMarker) -> str:
-        looks.append(found := now(self))
-        return found
+        looks.append(current := now(self))
+        return current
 
     monkeypatch.setattr(ChangeMarker, "current", noted)
 
@@ -89,12 +89,12 @@ def test_stores_are_not_polled_without_listeners(shop: Shop, monkeypatch: pytest
         count = len(looks)
         await asyncio.sleep(0.2)
         assert len(looks) == count
-        again = watch.events()
-        await anext(again)
+        second = watch.events()
+        await anext(second)
         assert len(looks) > count
         await watch.end()
         with pytest.raises(StopAsyncIteration):
-            await anext(again)
+            await anext(second)
 
     asyncio.run(listen())
 

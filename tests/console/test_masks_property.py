@@ -51,11 +51,11 @@ def payloads() -> st.SearchStrategy[Any]:
             st.lists(inner, max_size=3),
             st.dictionaries(NAMES, inner, min_size=1, max_size=2).map(json.dumps),
             st.dictionaries(NAMES, inner, min_size=1, max_size=2).map(json.dumps).map(json.dumps),
-            st.dictionaries(NAMES, inner, min_size=1, max_size=2).map(lambda each: json.dumps(each)[:-1]),
+            st.dictionaries(NAMES, inner, min_size=1, max_size=2).map(lambda payload: json.dumps(payload)[:-1]),
         )
 
-    drawn = st.dictionaries(NAMES, st.recursive(LEAVES, wider, max_leaves=6), min_size=1, max_size=4)
-    return drawn.map(numbered)
+    dictionaries = st.dictionaries(NAMES, st.recursive(LEAVES, wider, max_leaves=6), min_size=1, max_size=4)
+    return dictionaries.map(numbered)
 
 
 def numbered(payload: Any) -> Any:
@@ -67,9 +67,9 @@ def numbered(payload: Any) -> Any:
 def hidden(value: Any, rules: list[str], path: tuple[str, ...] = ()) -> set[str]:
     """Return the leaves that a rule hides, told anew: some part of the path of a leaf or of what it is in fits."""
     if isinstance(value, dict):
-        return set().union(*(hidden(each, rules, (*path, name.lower())) for name, each in value.items()))
+        return set().union(*(hidden(item, rules, (*path, name.lower())) for name, item in value.items()))
     if isinstance(value, list):
-        return set().union(*(hidden(each, rules, (*path, str(at))) for at, each in enumerate(value)))
+        return set().union(*(hidden(item, rules, (*path, str(index))) for index, item in enumerate(value)))
     if isinstance(value, str) and not value.startswith("secret-"):
         try:
             return hidden(json.loads(value), rules, path)
@@ -83,8 +83,8 @@ def hidden(value: Any, rules: list[str], path: tuple[str, ...] = ()) -> set[str]
 @given(payload=payloads(), rules=st.lists(RULES, min_size=1, max_size=3))
 def test_mask_rules_remove_every_matching_value(payload: Any, rules: list[str]) -> None:
     secret = hidden(payload, rules)
-    left = json.dumps(MaskRules(rules).payload(payload), ensure_ascii=False)
-    assert not [each for each in secret if each in left]
+    masked = json.dumps(MaskRules(rules).payload(payload), ensure_ascii=False)
+    assert not [value for value in secret if value in masked]
 
 
 @given(payload=payloads())
@@ -149,7 +149,7 @@ def test_no_route_shows_a_masked_value_to_a_viewer(
     folder = tmp_path_factory.mktemp("masked")
     shop = Shop(folder)
     shop.send(*AMOUNTS)
-    inner = {each: payload[each] for each in payload if each not in {"amount", "account", "revision"}}
+    inner = {name: payload[name] for name in payload if name not in {"amount", "account", "revision"}}
     guarded = Guarded(shop, folder, inner, rule)
     secret = hidden(inner, [rule])
     viewer, operator = guarded.browser(Role.VIEWER), guarded.browser(Role.OPERATOR)
@@ -158,11 +158,11 @@ def test_no_route_shows_a_masked_value_to_a_viewer(
         for path in (page.path, f"/api/{page.name}"):
             fields = guarded.fields_of(page.fields)
             for change in CHANGES:
-                known = {each: (fields | change)[each] for each in fields}
+                known = {name: (fields | change)[name] for name in fields}
                 text = viewer.get(path, params=known).text
-                assert not [each for each in secret if each in text], (path, known)
+                assert not [value for value in secret if value in text], (path, known)
                 shown += operator.get(path, params=known).text
-    assert all(each in shown for each in secret), "an operator sees them"
+    assert all(value in shown for value in secret), "an operator sees them"
 
 
 def test_error_pages_show_no_masked_value_to_a_viewer(shop: Shop, tmp_path: Path) -> None:

@@ -68,12 +68,14 @@ def fields_of(message: type | None) -> dict[str, Any]:
     pipeline = inturn.Pipeline(
         name="p", group="account", order=inturn.Gapless("revision"), message=message, handler=lambda s, m: (s, [])
     )
-    return {each.name: each for each in field_types(pipeline)}
+    return {field_type.name: field_type for field_type in field_types(pipeline)}
 
 
 def test_each_field_type_has_its_input_kind() -> None:
-    found = fields_of(AsDataclass)
-    kinds = {name: (each.kind, each.takes_none, each.is_needed) for name, each in found.items()}
+    fields = fields_of(AsDataclass)
+    kinds = {
+        name: (field_type.kind, field_type.takes_none, field_type.is_needed) for name, field_type in fields.items()
+    }
     assert kinds == {
         "account": ("text", False, True),
         "revision": ("integer", False, True),
@@ -89,19 +91,19 @@ def test_each_field_type_has_its_input_kind() -> None:
         "inner": ("json", True, False),
         "either": ("json", False, False),
     }
-    assert (found["colour"].choices, found["kind"].choices) == (["red", "blue"], ["a", 2])
-    assert [name for name, each in found.items() if each.is_fixed] == ["account", "revision"]
+    assert (fields["colour"].choices, fields["kind"].choices) == (["red", "blue"], ["a", 2])
+    assert [name for name, field_type in fields.items() if field_type.is_fixed] == ["account", "revision"]
 
 
 @pytest.mark.parametrize("message", [AsStruct, AsModel])
 def test_fields_of_every_record_type_are_described(message: type) -> None:
-    kinds = {name: each.kind for name, each in fields_of(message).items()}
+    kinds = {name: field_type.kind for name, field_type in fields_of(message).items()}
     assert kinds == {"account": "text", "revision": "integer", "amount": "number", "note": "text"}
 
 
 def test_fields_of_plain_dicts_have_inputs_by_value() -> None:
     content = {"account": "a", "revision": 1, "amount": 1.5, "ok": True, "note": None, "text": "x\ny", "list": [1]}
-    kinds = {each.name: each.kind for each in form(content, list(fields_of(None).values()))}
+    kinds = {form_field.name: form_field.kind for form_field in form(content, list(fields_of(None).values()))}
     assert kinds == {
         "account": "text",
         "revision": "integer",
@@ -115,9 +117,9 @@ def test_fields_of_plain_dicts_have_inputs_by_value() -> None:
 
 def test_a_value_of_the_wrong_type_has_a_text_input() -> None:
     content = {"account": "a", "revision": 1, "amount": "12,5", "colour": "green"}
-    found = {each.name: each for each in form(content, list(fields_of(AsDataclass).values()))}
-    assert (found["amount"].kind, found["amount"].text) == ("text", "12,5")
-    assert (found["colour"].kind, found["colour"].text) == ("text", "green")
+    fields = {form_field.name: form_field for form_field in form(content, list(fields_of(AsDataclass).values()))}
+    assert (fields["amount"].kind, fields["amount"].text) == ("text", "12,5")
+    assert (fields["colour"].kind, fields["colour"].text) == ("text", "green")
 
 
 JSON = st.recursive(
@@ -134,9 +136,9 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text(min_size=1, max_size=5), JSON, max_size=5))
 def test_submitting_an_unchanged_form_changes_nothing(content: dict[str, Any]) -> None:
     posted: dict[str, str] = {}
-    for each in form(content, []):
-        posted |= {f"kind.{each.name}": each.kind, f"field.{each.name}": each.text}
-        posted |= {f"none.{each.name}": "1"} if each.is_none else {}
+    for form_field in form(content, []):
+        posted |= {f"kind.{form_field.name}": form_field.kind, f"field.{form_field.name}": form_field.text}
+        posted |= {f"none.{form_field.name}": "1"} if form_field.is_none else {}
     assert edited(posted) == content
 
 
@@ -189,10 +191,10 @@ def test_message_types_are_read_again_when_the_file_changes(tmp_path: Path) -> N
     path, forms = tmp_path / "a_ledger.py", MessageForms()
     path.write_text(DEFINITION.replace("TYPE", "float"))
     places = (f"{path}:ledger",)
-    assert [each.kind for each in forms.types(places, "ledger")] == ["text", "integer", "number"]
+    assert [field_type.kind for field_type in forms.types(places, "ledger")] == ["text", "integer", "number"]
     assert forms.types(places, "other") == []
     path.write_text(DEFINITION.replace("TYPE", "bool") + "# changed")
-    assert [each.kind for each in forms.types(places, "ledger")] == ["text", "integer", "boolean"]
+    assert [field_type.kind for field_type in forms.types(places, "ledger")] == ["text", "integer", "boolean"]
     path.write_text("import nothing_of_this_name")
     assert forms.types(places, "ledger") == [], "the page has the form of the values then"
     assert forms.types((), "ledger") == []
@@ -200,12 +202,14 @@ def test_message_types_are_read_again_when_the_file_changes(tmp_path: Path) -> N
 
 def test_choice_options_are_json() -> None:
     content = {"account": "a", "revision": 1, "kind": 2}
-    found = next(each for each in form(content, list(fields_of(AsDataclass).values())) if each.name == "kind")
-    assert [json.loads(each) for each in found.choices] == ["a", 2]
-    assert found.text == "2"
+    kind_field = next(
+        form_field for form_field in form(content, list(fields_of(AsDataclass).values())) if form_field.name == "kind"
+    )
+    assert [json.loads(choice) for choice in kind_field.choices] == ["a", 2]
+    assert kind_field.text == "2"
 
 
 def test_timestamps_of_a_spark_store_are_text_fields() -> None:
-    at = dt.datetime(2013, 1, 4, 10, 5, tzinfo=dt.UTC)
-    (field,) = form({"at": at}, [])
+    moment = dt.datetime(2013, 1, 4, 10, 5, tzinfo=dt.UTC)
+    (field,) = form({"at": moment}, [])
     assert (field.kind, field.text) == ("text", "2013-01-04T10:05:00Z")

@@ -84,8 +84,8 @@ def test_the_console_works_mounted_below_a_path(shop: Shop, tmp_path: Path, moun
     assert (done.status_code, done.headers["location"][:16]) == (303, "/inturn/decided?")
     assert "recorded" in browser.get(done.headers["location"]).text
     assert browser.get("/inturn/api/queues").json()["databases"]
-    gone = browser.post("/inturn/logout", data={"token": form_token(page)})
-    assert gone.headers["location"] == "/inturn/login"
+    answer = browser.post("/inturn/logout", data={"token": form_token(page)})
+    assert answer.headers["location"] == "/inturn/login"
     assert browser.get("/inturn/").status_code == 401
 
 
@@ -121,8 +121,8 @@ def test_console_accepts_an_open_postgresql_database(postgres_url: str) -> None:
     with inturn.open(postgres_url) as db:
         db.queue("payments").send(1)
         with TestClient(console(db), base_url=HOST) as browser:
-            (found,) = browser.get("/api/queues").json()["databases"]
-            assert (found["title"], found["queues"][0]["queue"]) == (db.name, "payments")
+            (shown_database,) = browser.get("/api/queues").json()["databases"]
+            assert (shown_database["title"], shown_database["queues"][0]["queue"]) == (db.name, "payments")
 
 
 def test_console_refuses_a_database_in_memory() -> None:
@@ -146,11 +146,11 @@ def test_the_console_applies_decisions_if_configured(shop: Shop, tmp_path: Path)
             ask = {"store": shop.store, "group": name, "action": "drop"}
             assert browser.post("/api/decide", json=ask).status_code == 200
         until = time.monotonic() + 60
-        while "failed" in {each["status"] for each in browser.get("/api/stuck").json()["stores"][0]["groups"]}:
+        while "failed" in {group["status"] for group in browser.get("/api/stuck").json()["stores"][0]["groups"]}:
             assert time.monotonic() < until
             time.sleep(0.2)
-    with open_inspector(shop.store) as look:
-        assert {each.group: each.status for each in look.groups()}["eu-2"] == "open"
+    with open_inspector(shop.store) as inspector:
+        assert {group.group: group.status for group in inspector.groups()}["eu-2"] == "open"
 
 
 _HANDLERS = """

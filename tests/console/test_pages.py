@@ -18,29 +18,29 @@ from inturn.core.errors import InputError
 
 
 def test_the_first_page_lists_stuck_groups_by_reason(shop: Shop) -> None:
-    found = shop.browser.get("/api/stuck").json()["stores"][0]
-    reasons = [(each["status"], each["error"], each["groups"], each["held"]) for each in found["reasons"]]
+    document = shop.browser.get("/api/stuck").json()["stores"][0]
+    reasons = [(reason["status"], reason["error"], reason["groups"], reason["held"]) for reason in document["reasons"]]
     assert reasons == [("failed", "ValueError: amount -5 is below zero", 2, 4), ("waiting", "", 1, 1)]
-    assert {each["group"] for each in found["groups"]} == {"eu-1", "eu-2", "us-1"}
+    assert {group["group"] for group in document["groups"]} == {"eu-1", "eu-2", "us-1"}
     page = shop.page("/")
     assert "amount -5 is below zero" in page
     assert "us-2" not in page, "a group that goes on is not stuck"
 
 
 def test_the_first_page_filters_by_group_and_error_patterns(shop: Shop) -> None:
-    found = shop.browser.get("/api/stuck", params={"group": "eu-*", "error": "ValueError*"}).json()["stores"][0]
-    assert {each["group"] for each in found["groups"]} == {"eu-1", "eu-2"}
+    document = shop.browser.get("/api/stuck", params={"group": "eu-*", "error": "ValueError*"}).json()["stores"][0]
+    assert {group["group"] for group in document["groups"]} == {"eu-1", "eu-2"}
     assert "No group matches" in shop.page("/", group="none-*")
 
 
 def test_the_group_page_shows_the_text_of_explain(shop: Shop) -> None:
     page = shop.page("/group", store=shop.store, group="eu-1")
-    with open_inspector(shop.store) as look:
-        said = look.explain("eu-1").split("\n")[0].partition("since")[0]
-    assert said in page
+    with open_inspector(shop.store) as inspector:
+        explanation = inspector.explain("eu-1").split("\n")[0].partition("since")[0]
+    assert explanation in page
     kinds = [
-        each["kind"]
-        for each in shop.browser.get("/api/group", params={"store": shop.store, "group": "eu-1"}).json()["events"]
+        event["kind"]
+        for event in shop.browser.get("/api/group", params={"store": shop.store, "group": "eu-1"}).json()["events"]
     ]
     assert kinds == ["applied", "failed", "held", "missing", "held"]
 
@@ -50,8 +50,8 @@ def test_replacing_a_failing_message_resumes_the_group(shop: Shop) -> None:
     assert "recorded" in answer.text
     assert "The decision is not applied yet" in shop.page("/group", store=shop.store, group="eu-1")
     shop.send()
-    with open_inspector(shop.store) as look:
-        assert look.group("eu-1").state == {"balance": 13}
+    with open_inspector(shop.store) as inspector:
+        assert inspector.group("eu-1").state == {"balance": 13}
     assert "carried out" in shop.browser.get(answer.url).text
 
 
@@ -62,8 +62,8 @@ def test_a_bulk_decision_applies_to_all_groups_with_an_error(shop: Shop) -> None
     assert "0 of 2 decisions are applied" in answer.text
     shop.send()
     assert "2 of 2 decisions are applied" in shop.browser.get(answer.url).text
-    with open_inspector(shop.store) as look:
-        assert {each.group: each.status for each in look.groups()} == {
+    with open_inspector(shop.store) as inspector:
+        assert {group.group: group.status for group in inspector.groups()} == {
             "eu-1": "waiting",
             "eu-2": "open",
             "us-1": "waiting",
@@ -81,8 +81,8 @@ def test_a_second_decision_on_a_message_is_reported_as_not_applied(shop: Shop) -
 
 def seen(shop: Shop, name: str, **fields: str) -> str:
     """Return what a page shows: the hidden field of its form."""
-    (found,) = re.findall(r'name="seen" value="([^"]+)"', shop.page(f"/{name}", store=shop.store, **fields))
-    return str(found)
+    (token,) = re.findall(r'name="seen" value="([^"]+)"', shop.page(f"/{name}", store=shop.store, **fields))
+    return str(token)
 
 
 def test_a_decision_gets_409_if_another_message_fails_since(shop: Shop) -> None:
@@ -96,8 +96,8 @@ def test_a_decision_gets_409_if_another_message_fails_since(shop: Shop) -> None:
         assert answer.status_code == 409
         assert "The group has changed since" in answer.text
         assert "the group is at revision 2, which is not the state that was shown" in answer.text
-    with open_inspector(shop.store) as look:
-        assert look.pending_decisions("eu-2") == []
+    with open_inspector(shop.store) as inspector:
+        assert inspector.pending_decisions("eu-2") == []
     assert shop.decide(group="eu-2", action="drop", seen=seen(shop, "group", group="eu-2")).status_code == 200
 
 
@@ -106,8 +106,8 @@ def test_a_decision_gets_409_if_the_content_was_replaced_since(shop: Shop) -> No
     shop.decide(group="eu-2", action="replace", content='{"amount": -8}', by="bob", seen=shown)
     shop.send()
     assert shop.decide(group="eu-2", action="drop", by="ann", seen=shown).status_code == 409
-    with open_inspector(shop.store) as look:
-        assert look.held("eu-2")[0].content["amount"] == -8
+    with open_inspector(shop.store) as inspector:
+        assert inspector.held("eu-2")[0].content["amount"] == -8
 
 
 def test_a_decision_after_an_unapplied_replacement_does_not_apply(shop: Shop) -> None:
@@ -117,8 +117,8 @@ def test_a_decision_after_an_unapplied_replacement_does_not_apply(shop: Shop) ->
     assert answer.status_code == 200, "it is recorded, since nothing has moved yet"
     shop.send()
     assert "the content of the message was replaced" in shop.browser.get(answer.url).text
-    with open_inspector(shop.store) as look:
-        assert look.held("eu-2")[0].content["amount"] == -8
+    with open_inspector(shop.store) as inspector:
+        assert inspector.held("eu-2")[0].content["amount"] == -8
 
 
 def test_an_invalid_decision_gets_400_rather_than_409(shop: Shop) -> None:
@@ -186,8 +186,8 @@ def test_a_bulk_decision_applies_only_to_the_groups_shown(shop: Shop) -> None:
     answer = shop.decide(**fields, seen=shown)
     assert "1 group was left out" in answer.text
     shop.send()
-    with open_inspector(shop.store) as look:
-        assert {each.group: each.status for each in look.parked()} == {
+    with open_inspector(shop.store) as inspector:
+        assert {group.group: group.status for group in inspector.parked()} == {
             "eu-1": "waiting",
             "us-1": "waiting",
             "new-1": "failed",
@@ -237,8 +237,8 @@ def test_an_invalid_decision_gets_400_and_changes_nothing(shop: Shop, fields: di
     answer = shop.decide(**fields)
     assert answer.status_code == 400
     assert told in answer.text
-    with open_inspector(shop.store) as look:
-        assert [look.pending_decisions(name) for name in ("eu-1", "eu-2", "us-2")] == [[], [], []]
+    with open_inspector(shop.store) as inspector:
+        assert [inspector.pending_decisions(name) for name in ("eu-1", "eu-2", "us-2")] == [[], [], []]
 
 
 def test_an_unavailable_store_is_listed_and_its_pages_get_503_with_refresh(shop: Shop, tmp_path: Path) -> None:
@@ -264,14 +264,14 @@ def test_the_pages_work_mounted_in_a_starlette_application(shop: Shop) -> None:
         page = browser.get("/inturn/").text
         assert 'href="/inturn/group?' in page
         assert browser.get("/inturn/static/console.css").status_code == 200
-        found = browser.get("/inturn/group", params={"store": shop.store, "group": "eu-1"})
-        assert 'action="/inturn/decide"' in found.text
+        answer = browser.get("/inturn/group", params={"store": shop.store, "group": "eu-1"})
+        assert 'action="/inturn/decide"' in answer.text
 
 
 def test_the_api_returns_contents_as_json(shop: Shop) -> None:
-    found: Any = shop.browser.get("/api/group", params={"store": shop.store, "group": "eu-1"}).json()
-    assert found["group"]["state"] == {"balance": 7}
-    assert found["held"][0]["content"]["amount"] == -5
+    document: Any = shop.browser.get("/api/group", params={"store": shop.store, "group": "eu-1"}).json()
+    assert document["group"]["state"] == {"balance": 7}
+    assert document["held"][0]["content"]["amount"] == -5
     missing = shop.browser.get("/api/group", params={"store": shop.store, "group": "none"})
     assert (missing.status_code, "has no group" in json.dumps(missing.json())) == (400, True)
 

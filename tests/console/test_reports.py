@@ -12,7 +12,7 @@ from inturn.core.errors import InputError
 
 
 def browser(shop: Shop, folder: Path, *reports: str) -> TestClient:
-    paths = tuple(str(folder / each) for each in reports)
+    paths = tuple(str(folder / report) for report in reports)
     config = ConsoleConfig(reports=paths, actions_log=str(folder / "actions.jsonl"))
     return TestClient(console(shop.path, config=config), base_url=HOST)
 

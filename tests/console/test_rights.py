@@ -27,17 +27,17 @@ def test_no_route_shows_masked_fields_to_a_viewer(guarded: Guarded) -> None:
     for page in PAGES:
         for path in (page.path, f"/api/{page.name}"):
             fields = guarded.fields_of(page.fields)
-            found = {"q": CARD[:9], "within": "contents"}
-            changes: list[dict[str, str]] = [{}, {"group": "eu-8"}, {"queue": "dead", "group": "t"}, found]
+            search = {"q": CARD[:9], "within": "contents"}
+            changes: list[dict[str, str]] = [{}, {"group": "eu-8"}, {"queue": "dead", "group": "t"}, search]
             for fields_now in (*(fields | change for change in changes), {}):
-                known = {each: fields_now[each] for each in fields_now if each in fields}
+                known = {name: fields_now[name] for name in fields_now if name in fields}
                 shown = viewer.get(path, params=known)
                 assert CARD not in shown.text, path
                 assert shown.status_code < 500, path
                 if CARD in operator.get(path, params=known).text:
                     seen.add(path)
     pages = ("group", "queue", "sources", "dead", "search")
-    assert seen == {"/", "/api/stuck", *(f"/{each}" for each in pages), *(f"/api/{each}" for each in pages)}
+    assert seen == {"/", "/api/stuck", *(f"/{page}" for page in pages), *(f"/api/{page}" for page in pages)}
     assert CARD in operator.get("/queue", params={"database": guarded.shop.path, "queue": "texts"}).text
     assert CARD not in viewer.get("/queue", params={"database": guarded.shop.path, "queue": "texts"}).text
     assert CARD in operator.get("/").text, "the error quotes it"
@@ -53,10 +53,10 @@ def test_a_decision_records_the_name_of_the_logged_in_person(guarded: Guarded) -
         "/api/decide", json={"store": guarded.shop.store, "group": "eu-1", "action": "drop", "by": "somebody else"}
     )
     assert done.status_code == 200
-    with open_inspector(guarded.shop.store) as look:
-        assert [each.by for each in look.pending_decisions("eu-1")] == ["the operator"]
+    with open_inspector(guarded.shop.store) as inspector:
+        assert [decision.by for decision in inspector.pending_decisions("eu-1")] == ["the operator"]
     lines = guarded.browser(Role.ADMIN).get("/api/actions").json()["actions"]
-    assert [(each["by"], each["action"], each["event"]) for each in lines] == [
+    assert [(entry["by"], entry["action"], entry["event"]) for entry in lines] == [
         ("the operator", "/decide", "done"),
         ("the operator", "/decide", "begins"),
     ]
@@ -65,11 +65,11 @@ def test_a_decision_records_the_name_of_the_logged_in_person(guarded: Guarded) -
 
 def test_a_decision_gets_503_if_the_actions_log_cannot_be_written(guarded: Guarded) -> None:
     (guarded.folder / "actions.jsonl").mkdir()
-    asked = {"store": guarded.shop.store, "group": "eu-1", "action": "drop"}
-    answer = guarded.browser(Role.OPERATOR).post("/api/decide", json=asked)
+    fields = {"store": guarded.shop.store, "group": "eu-1", "action": "drop"}
+    answer = guarded.browser(Role.OPERATOR).post("/api/decide", json=fields)
     assert (answer.status_code, "nothing was changed" in answer.json()["error"]) == (503, True)
-    with open_inspector(guarded.shop.store) as look:
-        assert look.pending_decisions("eu-1") == []
+    with open_inspector(guarded.shop.store) as inspector:
+        assert inspector.pending_decisions("eu-1") == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,9 @@ def test_an_invalid_console_configuration_is_refused(secrets: list[dict[str, str
         console(
             "shop.db",
             config=ConsoleConfig(
-                people=[Account(name=name, role=Role.VIEWER, **each) for name, each in zip("ab", secrets, strict=False)]
+                people=[
+                    Account(name=name, role=Role.VIEWER, **secret) for name, secret in zip("ab", secrets, strict=False)
+                ]
             ),
         )
 

@@ -15,7 +15,7 @@ from inturn.console.routes import ACTIONS, PAGES, TRY
 
 pytestmark = pytest.mark.thorough
 
-FIELDS = {each.name: each.fields for each in (*PAGES, TRY)} | {each.path[1:]: each.fields for each in ACTIONS}
+FIELDS = {page.name: page.fields for page in (*PAGES, TRY)} | {action.path[1:]: action.fields for action in ACTIONS}
 ALLOWED = "allowed"
 
 
@@ -99,27 +99,31 @@ def test_every_route_checks_role_and_origin(guarded: Guarded, role: Role | None)
     browser, program = guarded.logged_in(role), guarded.browser(role)
     token = form_token(browser.get("/").text)
     for (method, path), row in TABLE.items():
-        wanted = _wanted(row, role)
+        expected = _wanted(row, role)
         fields = guarded.fields_of(FIELDS[row.fields]) if row.fields else {}
         where = {"/static": "/static/console.css", "/reports/{report}": "/reports/audit"}.get(path, path)
-        got: dict[str, int] = {}
-        want: dict[str, int | str] = {}
+        statuses: dict[str, int] = {}
+        expectations: dict[str, int | str] = {}
         for name, client in (("session", browser), ("token", program)):
             if row.kind == "events":
-                got[name], want[name] = _begun(guarded, role, where), wanted
+                statuses[name], expectations[name] = _begun(guarded, role, where), expected
             elif method == "GET":
-                got[name], want[name] = client.get(where, params=fields).status_code, wanted
+                statuses[name], expectations[name] = client.get(where, params=fields).status_code, expected
                 stranger = client.get(where, params=fields, headers={"host": "evil.example"})
-                got[f"{name}, foreign host"], want[f"{name}, foreign host"] = stranger.status_code, 400
-                got[f"{name}, post"], want[f"{name}, post"] = _other(client, "POST", where, path)
+                statuses[f"{name}, foreign host"], expectations[f"{name}, foreign host"] = stranger.status_code, 400
+                statuses[f"{name}, post"], expectations[f"{name}, post"] = _other(client, "POST", where, path)
             else:
                 for how, answer in _posts(client, where, row, fields, token, is_session=client is browser):
-                    got[f"{name}, {how}"] = answer.status_code
-                    want[f"{name}, {how}"] = _of_post(how, row, wanted, is_session=client is browser)
-                got[f"{name}, get"], want[f"{name}, get"] = _other(client, "GET", where, path)
-        wrong = {name: (got[name], want[name]) for name in got if not _fits(got[name], want[name])}
+                    statuses[f"{name}, {how}"] = answer.status_code
+                    expectations[f"{name}, {how}"] = _of_post(how, row, expected, is_session=client is browser)
+                statuses[f"{name}, get"], expectations[f"{name}, get"] = _other(client, "GET", where, path)
+        wrong = {
+            name: (statuses[name], expectations[name])
+            for name in statuses
+            if not _fits(statuses[name], expectations[name])
+        }
         assert not wrong, f"{method} {path} as {role}: got, wanted: {wrong}"
-        assert all(status < 500 for status in got.values()), (method, path, got)
+        assert all(status < 500 for status in statuses.values()), (method, path, statuses)
     if role is None:
         assert (guarded.folder / "actions.jsonl").exists() is False, "who is unknown leaves no action"
 
@@ -158,11 +162,11 @@ def _posts(
         yield "own", client.post(path, data=fields | {"token": token}, headers={"origin": HOST})
 
 
-def _of_post(how: str, row: Row, wanted: int | str, *, is_session: bool) -> int | str:
+def _of_post(how: str, row: Row, expected: int | str, *, is_session: bool) -> int | str:
     if how == "foreign host":
         return 400
-    if wanted != ALLOWED:
-        return wanted
+    if expected != ALLOWED:
+        return expected
     if how == "as a form":
         return 415
     if how == "own":  # the token of a form is that of a session; a program has none, and calls the API
@@ -176,8 +180,8 @@ def _other(client: Any, method: str, where: str, path: str) -> tuple[int, int]:
     return (status, status if (method, path) in TABLE else 405)
 
 
-def _fits(got: int, want: int | str) -> bool:
-    return got not in {401, 403, 404, 405, 415} if want == ALLOWED else got == want
+def _fits(status: int, expected: int | str) -> bool:
+    return status not in {401, 403, 404, 405, 415} if expected == ALLOWED else status == expected
 
 
 def _begun(guarded: Guarded, role: Role | None, path: str) -> int:

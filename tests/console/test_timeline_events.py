@@ -28,7 +28,7 @@ class Words:
 
 
 def events(reached: int | None, turns: list[int], status: str) -> list[tuple[str, str]]:
-    return [(each.kind, each.label) for each in line(reached, turns, status)]
+    return [(event.kind, event.label) for event in line(reached, turns, status)]
 
 
 def line(
@@ -52,7 +52,7 @@ def test_the_timeline_of_a_failed_group_lists_applied_failed_held_and_missing() 
 @given(st.integers(1, 20) | st.none(), st.sets(st.integers(1, 40), max_size=SHOWN))
 def test_the_timeline_covers_every_revision_once(reached: int | None, ahead: set[int]) -> None:
     start = reached or 0
-    turns = sorted(start + each for each in ahead)
+    turns = sorted(start + offset for offset in ahead)
     covered: list[int] = []
     for kind, label in events(reached, turns, "waiting"):
         numbers = [int(word) for word in label.split() if word.isdigit()]
@@ -71,20 +71,20 @@ def test_the_timeline_of_an_open_group_names_the_next_revision() -> None:
 
 @given(st.sets(st.integers(1, 60), max_size=30), st.integers(1, 60))
 def test_applied_and_skipped_revisions_are_listed_once_and_in_order(skipped: set[int], reached: int) -> None:
-    ranges = [(each, each) for each in sorted(skipped) if each <= reached]
-    found = [each for each in line(reached, [], "waiting", ranges) if each.turns]
-    turns = [turn for each in found for turn in range(each.turns[0], each.turns[1] + 1)]
+    ranges = [(revision, revision) for revision in sorted(skipped) if revision <= reached]
+    shown = [event for event in line(reached, [], "waiting", ranges) if event.turns]
+    turns = [turn for event in shown for turn in range(event.turns[0], event.turns[1] + 1)]
     assert turns == list(range(1, reached + 1))
-    assert sum(each.kind is EventKind.SKIPPED for each in found) == min(len(ranges), RANGES)
+    assert sum(event.kind is EventKind.SKIPPED for event in shown) == min(len(ranges), RANGES)
 
 
 def test_a_timeline_picture_links_held_revisions_to_missing_ones() -> None:
-    found = picture(line(4, [5, 6, 7, 10], "failed"), [], GroupHistory(), "turn", {"balance": 1})
-    assert [each.text for each in found.waits] == ["wait for 5", "waits for 8 to 9"]
-    boxes = {each.event.place: each for each in found.boxes}
-    assert [each.to for each in found.waits] == [boxes["5"].middle, boxes["8 to 9"].middle]
-    assert found.stop == boxes["1 to 4"].x + boxes["1 to 4"].width
-    assert [(each.name, each.pins[0].text) for each in found.lanes] == [("State", '{"balance": 1}')]
+    layout = picture(line(4, [5, 6, 7, 10], "failed"), [], GroupHistory(), "turn", {"balance": 1})
+    assert [wait.text for wait in layout.waits] == ["wait for 5", "waits for 8 to 9"]
+    boxes = {box.event.place: box for box in layout.boxes}
+    assert [wait.to for wait in layout.waits] == [boxes["5"].middle, boxes["8 to 9"].middle]
+    assert layout.stop == boxes["1 to 4"].x + boxes["1 to 4"].width
+    assert [(lane.name, lane.pins[0].text) for lane in layout.lanes] == [("State", '{"balance": 1}')]
 
 
 def test_a_timeline_picture_shows_decisions_and_deliveries() -> None:
@@ -96,13 +96,13 @@ def test_a_timeline_picture_shows_decisions_and_deliveries() -> None:
         2,
         FailingDelivery("g", 2, 3, "ConnectionError: no\n", None),
     )
-    found = picture(line(4, [5], "failed"), [decision], history, "turn", None)
-    pins = {each.name: each.pins for each in found.lanes}
-    box = next(each for each in found.boxes if each.event.place == "5")
-    assert [(each.kind, each.x) for each in pins["Decided"]] == [
+    layout = picture(line(4, [5], "failed"), [decision], history, "turn", None)
+    pins = {lane.name: lane.pins for lane in layout.lanes}
+    box = next(box for box in layout.boxes if box.event.place == "5")
+    assert [(pin.kind, pin.x) for pin in pins["Decided"]] == [
         (kind, box.middle) for kind in ("pending", "done", "void")
     ]
-    assert [each.text for each in pins["Results"]] == [
+    assert [pin.text for pin in pins["Results"]] == [
         "2 outputs not delivered after 3 tries: ConnectionError: no",
         "1 message rejected: 1 as dropped",
     ]
@@ -110,9 +110,9 @@ def test_a_timeline_picture_shows_decisions_and_deliveries() -> None:
 
 @given(st.integers(0, 10**6), st.sets(st.integers(1, 60), max_size=30), st.sampled_from(["failed", "waiting", "gap"]))
 def test_the_boxes_of_a_timeline_picture_do_not_overlap(reached: int, ahead: set[int], status: str) -> None:
-    found = picture(
-        line(reached, sorted(reached + each for each in ahead), status), [], GroupHistory(), "turn", "x" * 500
+    layout = picture(
+        line(reached, sorted(reached + offset for offset in ahead), status), [], GroupHistory(), "turn", "x" * 500
     )
-    for one, other in pairwise(found.boxes):
-        assert one.x + one.width < other.x
-    assert all(each.x + each.width <= found.width for each in found.boxes)
+    for left, right in pairwise(layout.boxes):
+        assert left.x + left.width < right.x
+    assert all(box.x + box.width <= layout.width for box in layout.boxes)

@@ -294,8 +294,8 @@ def refused(command: str, path: Path) -> str:
     ("command", "change", "text"),
     [
         pytest.param(name, *error, id=f"{name}: {kind}")
-        for name, each in COMMANDS.items()
-        for kind, error in each.errors.items()
+        for name, command in COMMANDS.items()
+        for kind, error in command.errors.items()
     ],
 )
 def test_a_config_error_names_its_line_table_value_and_expectation(
@@ -393,9 +393,9 @@ def test_an_error_in_a_very_long_value_omits_the_line(tmp_path: Path) -> None:
 def test_a_value_where_a_table_is_expected_is_not_shown(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
-    found = refused("serve", path)
-    assert "hunter2" not in found
-    assert "; expected " in found
+    refusal = refused("serve", path)
+    assert "hunter2" not in refusal
+    assert "; expected " in refusal
 
 
 def test_a_secret_given_as_a_variable_name_is_not_shown(tmp_path: Path) -> None:

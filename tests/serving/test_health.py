@@ -63,21 +63,21 @@ def test_slow_metrics_do_not_block_the_health_page() -> None:
         released.wait(DEADLINE_S)
         return b"late"
 
-    found: list[Any] = []
+    answers: list[Any] = []
     with health_server("127.0.0.1:0", lambda: {"ready": True}, metrics) as server:
         waiting = [
-            threading.Thread(target=lambda: found.append(asked(server.port, "/metrics")), daemon=True)
+            threading.Thread(target=lambda: answers.append(asked(server.port, "/metrics")), daemon=True)
             for _ in range(50)
         ]
-        for each in waiting:
-            each.start()
+        for thread in waiting:
+            thread.start()
         for _ in range(3):
             assert asked(server.port, "/ready")[0] == 200
-        assert not found
+        assert not answers
         released.set()
-        for each in waiting:
-            each.join(DEADLINE_S)
-    assert found == [(200, b"late")] * 50
+        for thread in waiting:
+            thread.join(DEADLINE_S)
+    assert answers == [(200, b"late")] * 50
 
 
 def test_a_failing_page_gets_500_and_the_server_continues() -> None:
@@ -90,11 +90,11 @@ def test_a_failing_page_gets_500_and_the_server_continues() -> None:
 
 
 def test_a_health_port_in_use_is_named() -> None:
-    taken = listening_sockets("127.0.0.1", 0)
-    port = taken[0].getsockname()[1]
+    sockets = listening_sockets("127.0.0.1", 0)
+    port = sockets[0].getsockname()[1]
     with pytest.raises(InputError, match=f"port {port} on 127.0.0.1 is in use"):
         health_server(f"127.0.0.1:{port}", dict, bytes)
-    close(taken)
+    close(sockets)
 
 
 def test_stopping_an_unstarted_health_server_frees_its_port() -> None:
@@ -119,7 +119,7 @@ def test_stopping_the_health_server_does_not_wait_for_a_hanging_page() -> None:
     assert begun.wait(DEADLINE_S)
     server.stop()
     assert not server._thread.is_alive()
-    assert [each.daemon for each in threading.enumerate() if each.name == "inturn-health-read"] == [True]
+    assert [thread.daemon for thread in threading.enumerate() if thread.name == "inturn-health-read"] == [True]
     released.set()
     asking.join(DEADLINE_S)
 

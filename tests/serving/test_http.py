@@ -33,9 +33,14 @@ def test_a_request_reaches_the_handler_and_the_response_the_client(front: Front)
     with front.client() as client:
         answer = client.ask(post(b"abc", "X-A: 1", "x-a: 2", target="/a?b=c"))
         host, port = client.socket.getsockname()
-    told = answer.told
-    assert (told["method"], told["target"], told["body"], told["peer"]) == ("POST", "/a?b=c", "abc", f"{host}:{port}")
-    assert told["headers"] == {"host": "a", "content-length": "3", "x-a": "1,2"}
+    received = answer.told
+    assert (received["method"], received["target"], received["body"], received["peer"]) == (
+        "POST",
+        "/a?b=c",
+        "abc",
+        f"{host}:{port}",
+    )
+    assert received["headers"] == {"host": "a", "content-length": "3", "x-a": "1,2"}
     assert abs(parsedate_to_datetime(answer.headers.pop("date")).timestamp() - time.time()) < 60
     assert answer.headers == {
         "content-type": "application/json",
@@ -190,12 +195,12 @@ def test_pipelined_requests_are_handled_one_at_a_time_in_order(loop: str) -> Non
     later = Later()
     with Front(loop, later) as front, front.client() as client:
         client.send(get("/0") + post(b"a", target="/1") + get("/2"))
-        for turn in range(3):
+        for number in range(3):
             front.until(lambda: later.held)
             ((request, reply),) = later.held
             later.held.clear()
-            assert request.target == b"/%d" % turn
-            front.call(lambda reply=reply, turn=turn: reply(OK._replace(body=b"%d" % turn)))
+            assert request.target == b"/%d" % number
+            front.call(lambda reply=reply, number=number: reply(OK._replace(body=b"%d" % number)))
         assert [client.answer().body for _ in range(3)] == [b"0", b"1", b"2"]
 
 

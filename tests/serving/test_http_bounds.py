@@ -153,14 +153,14 @@ def test_health_requests_are_answered_over_the_connection_limit(loop: str) -> No
             assert silent[0].is_closed(), "the oldest of those that are too much"
             probe.send(get("/health"))
             front.until(lambda: len(later.held) == 3)
-            others = [front.client() for _ in range(RESERVED)]
-            assert all(each.is_closed() for each in silent)
+            newcomers = [front.client() for _ in range(RESERVED)]
+            assert all(client.is_closed() for client in silent)
             front.call(lambda: later.held[2][1](OK))
             answer = probe.answer()
             assert (answer.status, answer.headers["connection"]) == (200, "close"), "who is served is not cut"
             assert probe.is_closed()
-        for each in silent + others:
-            each.__exit__()
+        for connection in silent + newcomers:
+            connection.__exit__()
 
 
 def test_a_silent_connection_over_the_limit_is_closed(loop: str) -> None:
@@ -194,16 +194,16 @@ def test_over_the_memory_limit_the_oldest_large_request_gets_503(loop: str) -> N
             answer = first.answer()
             assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
             assert front.call(lambda: (front.server.pending_bytes, dict(front.server.refused))) == (
-                front.call(lambda: sum(each._reported_bytes for each in front.server.connections)),
+                front.call(lambda: sum(connection._reported_bytes for connection in front.server.connections)),
                 {503: 1},
             )
             assert 540_000 <= front.call(lambda: front.server.pending_bytes) < 541_000
-        for each in (small, second, third):
-            each.send(b"a")
-            assert each.answer().status == 200
+        for waiting in (small, second, third):
+            waiting.send(b"a")
+            assert waiting.answer().status == 200
         front.until(lambda: front.server.pending_bytes == 0)
-        for each in (small, first, second, third):
-            each.__exit__()
+        for waiting in (small, first, second, third):
+            waiting.__exit__()
 
 
 def test_over_the_memory_limit_requests_within_their_share_are_kept(loop: str) -> None:
@@ -213,11 +213,11 @@ def test_over_the_memory_limit_requests_within_their_share_are_kept(loop: str) -
         last = front.client()
         last.send(post(b"a" * 500_001)[:-1])
         assert large.answer().status == 503
-        for each in [*small, last]:
-            each.send(b"a")
-            assert each.answer().status == 200
-        for each in [*small, large, last]:
-            each.__exit__()
+        for client in [*small, last]:
+            client.send(b"a")
+            assert client.answer().status == 200
+        for client in [*small, large, last]:
+            client.__exit__()
 
 
 def test_pipelined_bodies_count_towards_the_memory_limit(loop: str) -> None:
@@ -254,7 +254,7 @@ def admit(head: Request) -> Response | None:
 @pytest.mark.parametrize("expect", [(), ("Expect: 100-continue",)])
 def test_a_request_can_be_refused_by_its_headers_before_the_body_arrives(loop: str, expect: tuple[str, ...]) -> None:
     later = Later()
-    with Front(loop, later) as front, front.client() as client, front.client() as good:
+    with Front(loop, later) as front, front.client() as client, front.client() as patient:
         front.server.admit = admit
         client.send(get("/before") + post(b"a" * 1000, "X-Bad: 1", *expect)[:-1000])
         front.until(lambda: later.held)
@@ -264,10 +264,10 @@ def test_a_request_can_be_refused_by_its_headers_before_the_body_arrives(loop: s
         assert (answer.status, answer.body, answer.headers["connection"]) == (403, b"not you", "close")
         client.send(b"a" * 1000 + get("/after"))
         assert client.is_closed()
-        good.send(post(b"abc", *expect)[:-3])
+        patient.send(post(b"abc", *expect)[:-3])
         if expect:
-            assert good.answer().status == 100
-        good.send(b"abc")
+            assert patient.answer().status == 100
+        patient.send(b"abc")
         front.until(lambda: len(later.held) == 2)
         assert later.held[1][0].body == b"abc"
         assert front.call(lambda: (front.server.requests, dict(front.server.refused))) == (3, {})
@@ -327,8 +327,8 @@ def test_handler_time_does_not_count_towards_the_client_timeouts(loop: str) -> N
         client.send(get("/1") + get("/2") + get("/3")[:5])
         for _ in range(2):
             front.until(lambda: later.held)
-            over = front.call(lambda: front.server.now) + 0.3
-            front.until(lambda over=over: front.server.now > over)
+            deadline = front.call(lambda: front.server.now) + 0.3
+            front.until(lambda deadline=deadline: front.server.now > deadline)
             front.call(lambda: later.held.pop()[1](OK))
             assert client.answer().status == 200
         assert client.answer().status == 408
@@ -341,8 +341,8 @@ def test_the_idle_timeout_starts_with_the_response(loop: str) -> None:
         client.send(get())
         front.until(lambda: later.held)
         for wait_s in (1.2, 0):
-            over = front.call(lambda: front.server.now) + wait_s
-            front.until(lambda over=over: front.server.now > over)
+            deadline = front.call(lambda: front.server.now) + wait_s
+            front.until(lambda deadline=deadline: front.server.now > deadline)
             front.call(lambda: later.held.pop()[1](OK))
             assert client.answer().status == 200
             now = front.call(lambda: front.server.now)

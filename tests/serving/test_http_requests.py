@@ -18,8 +18,8 @@ SMALL = RequestLimits(header_bytes=200, headers=5, body_bytes=20)
 def read(*pieces: bytes, limits: RequestLimits = SMALL) -> RequestReader:
     reader = RequestReader(limits, "peer")
     for piece in pieces:
-        for at in range(0, len(piece), READ_BYTES):
-            reader.feed(piece[at : at + READ_BYTES])
+        for start in range(0, len(piece), READ_BYTES):
+            reader.feed(piece[start : start + READ_BYTES])
     return reader
 
 
@@ -44,11 +44,11 @@ def test_a_long_body_is_assembled_from_pieces_of_any_size(size: int) -> None:
     for step in (997, READ_BYTES):
         reader = RequestReader(RequestLimits(), "peer")
         data = post(body)
-        for at in range(0, len(data) - 1, step):
-            reader.feed(data[at : min(at + step, len(data) - 1)])
+        for start in range(0, len(data) - 1, step):
+            reader.feed(data[start : min(start + step, len(data) - 1)])
         assert size - 1 <= reader.buffered_bytes < size + 100
         reader.feed(data[-1:] + get("/next"))
-        assert [each.body for each in reader.requests] == [body, b""]
+        assert [request.body for request in reader.requests] == [body, b""]
         assert size <= reader.buffered_bytes < size + 100
         assert reader.next_request().body == body
         assert reader.buffered_bytes < 100
@@ -167,9 +167,9 @@ def test_too_many_headers_get_431() -> None:
 @pytest.mark.parametrize("piece", [1, 7, 1000])
 def test_a_long_target_and_headers_get_431_for_any_piece_size(piece: int) -> None:
     fits = get("/" + "a" * 140, "B: " + "c" * 50)
-    over = get("/" + "a" * 140, "B: " + "c" * 56)
-    for data, refused in ((fits, 0), (over, 431), (get() + fits, 0), (get() + over, 431)):
-        assert read(*(data[at : at + piece] for at in range(0, len(data), piece))).refused == refused
+    too_large = get("/" + "a" * 140, "B: " + "c" * 56)
+    for data, refused in ((fits, 0), (too_large, 431), (get() + fits, 0), (get() + too_large, 431)):
+        assert read(*(data[start : start + piece] for start in range(0, len(data), piece))).refused == refused
 
 
 @pytest.mark.parametrize("start", [b"GET /", HEAD + b"X", HEAD + b"X: ", chunked(b"a")[:-2] + b"X", b"\r\n"])
@@ -187,12 +187,12 @@ def test_parsed_data_is_released_on_refusal_and_close() -> None:
     refused = read(chunked(b"a" * 15, b"b" * 15))
     assert (refused.refused, refused._body) == (413, b"")
     reader = read(post(b"a" * 20)[:-1])
-    kept = weakref.ref(reader)
+    reference = weakref.ref(reader)
     gc.disable()
     try:
         reader.close()
         del reader
-        assert kept() is None
+        assert reference() is None
     finally:
         gc.enable()
 
@@ -269,9 +269,9 @@ def test_parsing_does_not_depend_on_how_the_bytes_are_split(stream: bytes, lengt
 @given(st.data())
 def test_arbitrary_bytes_are_parsed_or_refused_within_the_limits(data: st.DataObject) -> None:
     stream = bytearray(data.draw(st.one_of(STREAMS, st.binary())))
-    for at, value in data.draw(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=4)):
-        if at < len(stream):
-            stream[at] = value
+    for index, value in data.draw(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=4)):
+        if index < len(stream):
+            stream[index] = value
     reader = read(bytes(stream))
     assert reader.refused in (0, 400, 405, 413, 431, 501)
     for request in reader.requests:

@@ -97,11 +97,11 @@ def test_responses_do_not_depend_on_how_the_requests_are_split(
 ) -> None:
     stream = b"".join(middles) + end
     pieces: list[bytes] = []
-    at = 0
-    while at < len(stream):
+    start = 0
+    while start < len(stream):
         length = lengths[len(pieces) % len(lengths)]
-        pieces.append(stream[at : at + length])
-        at += length
+        pieces.append(stream[start : start + length])
+        start += length
     answers = ask_in_pieces(lasting, pieces)
     assert answers == ask_in_pieces(lasting, [stream])
     assert len(answers) == len(middles) + 1

@@ -67,7 +67,7 @@ def test_a_host_with_several_addresses_is_bound_to_one_port(monkeypatch: pytest.
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
     sockets = listening_sockets("localhost", 0)
     try:
-        (port,) = {each.getsockname()[1] for each in sockets}
+        (port,) = {listener.getsockname()[1] for listener in sockets}
         assert connects(socket.AF_INET, "127.0.0.1", port)
         assert connects(socket.AF_INET6, "::1", port)
     finally:
@@ -83,11 +83,11 @@ def test_the_ipv6_wildcard_address_accepts_ipv4() -> None:
 
 
 def test_a_port_in_use_is_named() -> None:
-    taken = listening_sockets("127.0.0.1", 0)
-    port = taken[0].getsockname()[1]
+    sockets = listening_sockets("127.0.0.1", 0)
+    port = sockets[0].getsockname()[1]
     with pytest.raises(InputError, match=f"^port {port} on 127.0.0.1 is in use; .* set another port$"):
         listening_sockets("127.0.0.1", port)
-    close(taken)
+    close(sockets)
 
 
 def test_an_unknown_host_is_named() -> None:
@@ -103,7 +103,7 @@ ABSENT = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))
 def test_an_unavailable_address_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [ABSENT, ONE])
     sockets = listening_sockets("localhost", 0)
-    assert [each.getsockname()[0] for each in sockets] == ["127.0.0.1"]
+    assert [server.getsockname()[0] for server in sockets] == ["127.0.0.1"]
     close(sockets)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [ABSENT])
     with pytest.raises(InputError, match="cannot listen on absent:0"):
@@ -118,12 +118,12 @@ def test_a_port_in_use_on_one_of_several_addresses_leaves_no_open_socket(monkeyp
         opened.append(bare(family))
         return opened[-1]
 
-    again = (*ONE[:2], 0, *ONE[3:])  # the same address: its port is in use
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [ONE, again])
+    same_address = (*ONE[:2], 0, *ONE[3:])  # the same address: its port is in use
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [ONE, same_address])
     monkeypatch.setattr(socket, "socket", opening)
     with pytest.raises(InputError, match="in use"):
         listening_sockets("twice", 0)
-    assert [each.fileno() for each in opened] == [-1, -1]
+    assert [server.fileno() for server in opened] == [-1, -1]
 
 
 @pytest.mark.parametrize("host", ["x" * 70, "no.such.host.invalid"])

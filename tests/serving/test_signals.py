@@ -17,7 +17,7 @@ def usual() -> Iterator[list[int]]:
     seen: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     for number in before:
-        signal.signal(number, lambda came, _frame: seen.append(came))
+        signal.signal(number, lambda received, _frame: seen.append(received))
     yield seen
     for number, handler in before.items():
         signal.signal(number, handler)

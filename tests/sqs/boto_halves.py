@@ -59,9 +59,9 @@ def service(protocol: str) -> ServiceModel:
 
 def request(protocol: str, action: str, params: dict[str, Any], path: bytes = b"/") -> Request:
     """What a client would send."""
-    made = create_serializer(protocol).serialize_to_request(params, service(protocol).operation_model(action))
-    body = made["body"] if protocol == "json" else urlencode(made["body"], doseq=True).encode()
-    headers = {name.lower().encode(): value.encode() for name, value in made["headers"].items()}
+    serialized = create_serializer(protocol).serialize_to_request(params, service(protocol).operation_model(action))
+    body = serialized["body"] if protocol == "json" else urlencode(serialized["body"], doseq=True).encode()
+    headers = {name.lower().encode(): value.encode() for name, value in serialized["headers"].items()}
     return Request("POST", path, headers, body, "127.0.0.1:1")
 
 
@@ -69,9 +69,9 @@ def read(protocol: str, action: str, response: Response) -> dict[str, Any]:
     """What a client makes of an answer or an error."""
     headers = HeadersDict({name.decode(): value.decode() for name, value in response.headers})
     headers["Content-Type"] = response.content_type
-    told = {"status_code": response.status, "headers": headers, "body": response.body}
+    parts = {"status_code": response.status, "headers": headers, "body": response.body}
     shape = service(protocol).operation_model(action).output_shape
-    parsed: dict[str, Any] = create_parser(protocol).parse(told, shape)
+    parsed: dict[str, Any] = create_parser(protocol).parse(parts, shape)
     return parsed
 
 
@@ -97,10 +97,10 @@ def trees(shape: Shape, text: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
     match shape:
         case StructureShape():
             name = "ApiMessage" if shape.name == "Message" else shape.name
-            ours = getattr(model, name.replace("Result", "Answer"), None) or getattr(model, name, None)
+            struct = getattr(model, name.replace("Result", "Answer"), None) or getattr(model, name, None)
             required = set(shape.required_members)
-            if ours is not None:
-                required |= {field.encode_name for field in msgspec.structs.fields(ours) if field.required}
+            if struct is not None:
+                required |= {field.encode_name for field in msgspec.structs.fields(struct) if field.required}
             parts = {name: trees(member, text) for name, member in shape.members.items()}
             return st.fixed_dictionaries(
                 {

@@ -226,9 +226,9 @@ class Server:
 
     def client(self, **options: Any) -> Any:
         """boto3's, which asks once and waits long."""
-        given = {"aws_access_key_id": "any", "aws_secret_access_key": "any", "region_name": "us-east-1", **options}
+        arguments = {"aws_access_key_id": "any", "aws_secret_access_key": "any", "region_name": "us-east-1", **options}
         config = Config(retries={"total_max_attempts": 1}, read_timeout=WAIT_S)
-        return boto3.client("sqs", endpoint_url=self.url, config=config, **given)
+        return boto3.client("sqs", endpoint_url=self.url, config=config, **arguments)
 
     def make(self, name: str = "orders.fifo") -> str:
         attributes = {"FifoQueue": "true", "VisibilityTimeout": str(VISIBILITY_S)}
@@ -250,32 +250,34 @@ def load(servers: Sequence[Server], queue: str, directory: Path, threads: int = 
         for verb, number in ((verb, number) for verb in clients for number in range(len(servers))):
             arguments = [verb, servers[number].url, queue, str(histories), str(number * threads), str(threads), "1"]
             clients[verb].append(subprocess.Popen([sys.executable, CLIENTS, *arguments]))
-        wanted = 2 * threads * len(servers)
-        until(lambda: sum(each.stat().st_size > 0 for each in histories.iterdir()) == wanted, "they do not begin")
+        expected = 2 * threads * len(servers)
+        until(
+            lambda: sum(history.stat().st_size > 0 for history in histories.iterdir()) == expected, "they do not begin"
+        )
         yield events
-        for each in clients["send"]:
-            each.terminate()
-        assert [each.wait(WAIT_S) for each in clients["send"]] == [0] * len(servers)
+        for client in clients["send"]:
+            client.terminate()
+        assert [sender.wait(WAIT_S) for sender in clients["send"]] == [0] * len(servers)
         until(lambda: not left(servers[-1], queue), "messages that nobody is given")
-        for each in clients["take"]:
-            each.terminate()
-        assert [each.wait(WAIT_S) for each in clients["take"]] == [0] * len(servers)
+        for client in clients["take"]:
+            client.terminate()
+        assert [taker.wait(WAIT_S) for taker in clients["take"]] == [0] * len(servers)
         events += read(histories)
     finally:
-        for each in (*clients["send"], *clients["take"]):
-            each.kill()
-            each.wait(DEADLINE_S)
+        for client in (*clients["send"], *clients["take"]):
+            client.kill()
+            client.wait(DEADLINE_S)
 
 
 def left(server: Server, queue: str) -> int:
     """How many messages there are; 1 if nobody says."""
     try:
-        told = server.client().get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
+        attributes = server.client().get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
     except (BotoCoreError, ClientError):
         return 1
-    return sum(int(value) for name, value in told.items() if name.startswith("ApproximateNumber"))
+    return sum(int(value) for name, value in attributes.items() if name.startswith("ApproximateNumber"))
 
 
 def faults(events: Sequence[Event]) -> list[str]:
     """What is wrong in what clients have seen."""
-    return [str(each) for each in check(events, visibility_s=VISIBILITY_S)[:20]]
+    return [str(fault) for fault in check(events, visibility_s=VISIBILITY_S)[:20]]

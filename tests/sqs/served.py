@@ -74,8 +74,8 @@ def answers_in(data: bytes) -> list[Answer]:
         head, end, data = data.partition(b"\r\n\r\n")
         assert end, head
         first, *lines = head.decode("ascii").split("\r\n")
-        told = re.fullmatch(r"HTTP/1\.1 (\d{3}) [A-Za-z ]+", first)
-        assert told, first
+        match = re.fullmatch(r"HTTP/1\.1 (\d{3}) [A-Za-z ]+", first)
+        assert match, first
         headers = {}
         for line in lines:
             name, colon, value = line.partition(": ")
@@ -83,7 +83,7 @@ def answers_in(data: bytes) -> list[Answer]:
             headers[name.lower()] = value
         length = int(headers["content-length"])
         assert len(data) >= length
-        answers.append(Answer(int(told[1]), headers, data[:length]))
+        answers.append(Answer(int(match[1]), headers, data[:length]))
         data = data[length:]
     return answers
 
@@ -102,13 +102,13 @@ def code_of(answer: Answer) -> str:
     assert status in {200, 400, 403, 404}, answer
     assert headers["x-amzn-requestid"]
     if kind == "application/x-amz-json-1.0":
-        told = json.loads(body)
+        document = json.loads(body)
         if status == 200:
             return ""
-        assert {*told} == {"__type", "message"}, answer
-        code, _, fault = headers["x-amzn-query-error"].partition(";")
-        assert told["__type"].startswith("com.amazon"), answer
-        assert fault == "Sender", answer
+        assert {*document} == {"__type", "message"}, answer
+        code, _, fault_type = headers["x-amzn-query-error"].partition(";")
+        assert document["__type"].startswith("com.amazon"), answer
+        assert fault_type == "Sender", answer
         return code
     assert kind == "text/xml", answer
     root = ET.fromstring(body)  # noqa: S314 - what we have made ourselves

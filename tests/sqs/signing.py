@@ -26,7 +26,7 @@ class Sent(NamedTuple):
 
     def header(self, name: str, value: bytes | None) -> "Sent":
         """The same with another header, or without it."""
-        headers = {each: old for each, old in self.headers.items() if each != name.encode()}
+        headers = {key: old for key, old in self.headers.items() if key != name.encode()}
         return self._replace(headers=headers if value is None else headers | {name.encode(): value})
 
     def verified(self, verifier: Verifier, now: float = NOW) -> Key:
@@ -43,17 +43,17 @@ def signed(
     region: str = "us-east-1",
     service: str = "sqs",
     token: str | None = None,
-    at: float = NOW,
+    time_s: float = NOW,
     expires: int | None = None,
     params: Mapping[str, str] | None = None,
 ) -> Sent:
     """What botocore makes of a request: a presigned URL if it expires, else an Authorization header."""
-    given = {"X-Amz-Target": "AmazonSQS.SendMessage", "Content-Type": "application/x-amz-json-1.0"}
-    request = AWSRequest(method, url, given if headers is None else dict(headers), body, dict(params or {}))
+    defaults = {"X-Amz-Target": "AmazonSQS.SendMessage", "Content-Type": "application/x-amz-json-1.0"}
+    request = AWSRequest(method, url, defaults if headers is None else dict(headers), body, dict(params or {}))
     if method == "GET":
         request.data = b""
     credentials = Credentials(key.id, key.secret, token)
-    with patch("botocore.auth.get_current_datetime", lambda: datetime.fromtimestamp(at, UTC)):
+    with patch("botocore.auth.get_current_datetime", lambda: datetime.fromtimestamp(time_s, UTC)):
         if expires is None:
             SigV4Auth(credentials, service, region).add_auth(request)
         else:

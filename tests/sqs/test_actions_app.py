@@ -87,7 +87,7 @@ def test_requests_are_counted_by_action_and_error_code(tmp_path: Path) -> None:
         ]:
             ask(app, boto_halves.request("json", action, params))
         ask(app, Request("POST", b"/", {b"x-amz-target": b"AmazonSQS.Fly"}, b"{}", ""))
-        counts = {asked: sum(each.counts) for asked, each in app.counts.durations.items()}
+        counts = {key: sum(histogram.counts) for key, histogram in app.counts.durations.items()}
         assert counts == {
             ("CreateQueue", ""): 2,
             ("CreateQueue", "InvalidParameterValue"): 1,
@@ -101,7 +101,7 @@ def test_a_slow_request_is_counted_in_the_last_duration_bucket() -> None:
     counts = RequestCounts()
     for took_s in (0.0, SECONDS[0], SECONDS[-1] + 1):
         counts.add("SendMessage", "", took_s)
-    assert [counts.durations["SendMessage", ""].counts[at] for at in (0, -1)] == [2, 1]
+    assert [counts.durations["SendMessage", ""].counts[bucket] for bucket in (0, -1)] == [2, 1]
 
 
 @pytest.mark.parametrize("protocol", boto_halves.PROTOCOLS)
@@ -153,8 +153,8 @@ LINEAGES = [bytes(16), b"a" * 16, b"b" * 16]
 def test_message_ids_are_distinct_version_4_uuids() -> None:
     ids = [MessageNames(lineage).message_id(number) for lineage in LINEAGES for number in NUMBERS]
     assert len({*ids}) == len(ids)
-    assert {uuid.UUID(each).version for each in ids} == {4}
-    assert {uuid.UUID(each).variant for each in ids} == {uuid.RFC_4122}
+    assert {uuid.UUID(message_id).version for message_id in ids} == {4}
+    assert {uuid.UUID(message_id).variant for message_id in ids} == {uuid.RFC_4122}
 
 
 @given(st.binary(min_size=16, max_size=16), st.lists(st.integers(1, 2**63 - 1), unique=True, max_size=50))

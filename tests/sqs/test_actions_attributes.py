@@ -55,8 +55,8 @@ def test_get_queue_attributes_returns_only_the_requested_ones(sqs: Endpoint) -> 
     url = sqs.queue("plain")
     assert sqs.attributes(url, "VisibilityTimeout", "Policy") == {"VisibilityTimeout": "30"}
     assert sqs.client.get_queue_attributes(QueueUrl=url).get("Attributes", {}) == {}
-    told = sqs.refused(sqs.client.get_queue_attributes, QueueUrl=url, AttributeNames=["Nonsense"])
-    assert told == ("InvalidAttributeName", "Unknown Attribute Nonsense.")
+    refusal = sqs.refused(sqs.client.get_queue_attributes, QueueUrl=url, AttributeNames=["Nonsense"])
+    assert refusal == ("InvalidAttributeName", "Unknown Attribute Nonsense.")
 
 
 def test_queue_attributes_count_visible_hidden_and_delayed_messages(sqs: Endpoint) -> None:
@@ -75,9 +75,9 @@ def test_attributes_of_a_queue_made_with_the_python_api(sqs: Endpoint) -> None:
     settings = QueueSettings(visibility_timeout_s=0.5, dedup_window_s=None)
     sqs.db.queue("own", settings)
     sqs.db.queue("own.fifo", settings)
-    told = sqs.attributes(sqs.url("own"))
-    assert told["VisibilityTimeout"] == "1"
-    assert "MessageRetentionPeriod" not in told
+    attributes = sqs.attributes(sqs.url("own"))
+    assert attributes["VisibilityTimeout"] == "1"
+    assert "MessageRetentionPeriod" not in attributes
     assert sqs.attributes(sqs.url("own.fifo"))["DeduplicationWindowSeconds"] == "forever"
 
 
@@ -120,10 +120,10 @@ def test_number_attributes_out_of_range_are_refused(sqs: Endpoint, name: str, le
         sqs.client.set_queue_attributes(QueueUrl=url, Attributes={name: str(value)})
         assert sqs.attributes(url, name) == {name: str(value)}
     for value in (str(least - 1), str(most + 1), "x", "", "1.5", "+60"):
-        told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={name: value})
-        assert told == ("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
-        told = sqs.refused(sqs.client.create_queue, QueueName="other", Attributes={name: value})
-        assert told == ("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+        refusal = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={name: value})
+        assert refusal == ("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+        refusal = sqs.refused(sqs.client.create_queue, QueueName="other", Attributes={name: value})
+        assert refusal == ("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
 
 
 @in_json
@@ -132,38 +132,38 @@ def test_unknown_and_read_only_attributes_are_refused(sqs: Endpoint) -> None:
     unknown = ("InvalidAttributeName", "Unknown Attribute Nonsense.")
     assert sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"Nonsense": "1"}) == unknown
     assert sqs.refused(sqs.client.create_queue, QueueName="q", Attributes={"Nonsense": "1"}) == unknown
-    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"QueueArn": "1"})
-    assert told == ("InvalidAttributeName", "Unknown Attribute QueueArn.")
+    refusal = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"QueueArn": "1"})
+    assert refusal == ("InvalidAttributeName", "Unknown Attribute QueueArn.")
 
 
 @pytest.mark.parametrize("name", FIFO_ONLY)
 @in_json
 def test_fifo_only_attributes_are_refused_for_a_standard_queue(sqs: Endpoint, name: str) -> None:
     url = sqs.queue("plain")
-    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={name: FIFO_ONLY[name]})
-    assert told == ("InvalidAttributeName", f"Unknown Attribute {name}.")
+    refusal = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={name: FIFO_ONLY[name]})
+    assert refusal == ("InvalidAttributeName", f"Unknown Attribute {name}.")
 
 
 @pytest.mark.parametrize("name", ["DeduplicationScope", "FifoThroughputLimit"])
 @in_json
 def test_creating_a_standard_queue_with_a_fifo_attribute_says_why_it_is_refused(sqs: Endpoint, name: str) -> None:
-    told = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={name: "queue"})
-    assert told == ("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true.")
+    refusal = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={name: "queue"})
+    assert refusal == ("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true.")
 
 
 @in_json
 def test_creating_a_standard_queue_with_fifo_queue_false_is_refused(sqs: Endpoint) -> None:
-    told = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={"FifoQueue": "false"})
-    assert told == ("InvalidAttributeName", "Unknown Attribute FifoQueue.")
+    refusal = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={"FifoQueue": "false"})
+    assert refusal == ("InvalidAttributeName", "Unknown Attribute FifoQueue.")
 
 
 @in_json
 def test_changing_the_type_of_a_queue_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"FifoQueue": "true"})
-    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"FifoQueue": "false"})
+    refusal = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"FifoQueue": "false"})
     text = "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
-    assert told == ("InvalidAttributeValue", text)
+    assert refusal == ("InvalidAttributeValue", text)
 
 
 @in_json
@@ -173,15 +173,15 @@ def test_per_group_throughput_limit_requires_the_group_deduplication_scope(sqs: 
         "Invalid value for the parameter FifoThroughputLimit. Reason: "
         "The perMessageGroupId value is allowed only when the value for DeduplicationScope is messageGroup."
     )
-    told = sqs.refused(
+    refusal = sqs.refused(
         sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"FifoThroughputLimit": "perMessageGroupId"}
     )
-    assert told == ("InvalidAttributeValue", text)
+    assert refusal == ("InvalidAttributeValue", text)
     both = {"FifoThroughputLimit": "perMessageGroupId", "DeduplicationScope": "messageGroup"}
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes=both)
     assert sqs.attributes(url).items() >= both.items()
-    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"DeduplicationScope": "queue"})
-    assert told == ("InvalidAttributeValue", text)
+    refusal = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"DeduplicationScope": "queue"})
+    assert refusal == ("InvalidAttributeValue", text)
 
 
 @pytest.mark.parametrize("value", ["forever", "86400"])
@@ -199,17 +199,17 @@ def test_a_deduplication_window_of_a_day_or_forever_is_kept(sqs: Endpoint, value
 
 def test_kms_attributes_are_stored_and_removable(sqs: Endpoint) -> None:
     url = sqs.queue("plain", KmsMasterKeyId="alias/mine")
-    told = sqs.attributes(url)
-    assert told["KmsMasterKeyId"] == "alias/mine"
-    assert told["KmsDataKeyReusePeriodSeconds"] == "300"
-    assert told["SqsManagedSseEnabled"] == "false"
+    attributes = sqs.attributes(url)
+    assert attributes["KmsMasterKeyId"] == "alias/mine"
+    assert attributes["KmsDataKeyReusePeriodSeconds"] == "300"
+    assert attributes["SqsManagedSseEnabled"] == "false"
     sqs.client.set_queue_attributes(
         QueueUrl=url, Attributes={"KmsMasterKeyId": "", "KmsDataKeyReusePeriodSeconds": "300"}
     )
-    told = sqs.attributes(url)
-    assert "KmsMasterKeyId" not in told
-    assert "KmsDataKeyReusePeriodSeconds" not in told
-    assert told["SqsManagedSseEnabled"] == "false"
+    attributes = sqs.attributes(url)
+    assert "KmsMasterKeyId" not in attributes
+    assert "KmsDataKeyReusePeriodSeconds" not in attributes
+    assert attributes["SqsManagedSseEnabled"] == "false"
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,10 @@ def test_encryption_attributes_log_a_warning_that_nothing_is_encrypted(
 def test_kms_and_managed_sse_exclude_each_other(sqs: Endpoint) -> None:
     both = {"KmsMasterKeyId": "mine", "SqsManagedSseEnabled": "true"}
     text = "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
-    told = sqs.refused(sqs.queue, name="q", **both)
-    assert told == ("InvalidAttributeName", text)
+    refusal = sqs.refused(sqs.queue, name="q", **both)
+    assert refusal == ("InvalidAttributeName", text)
     url = sqs.queue("q", SqsManagedSseEnabled="true")
-    assert sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes=both) == told
+    assert sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes=both) == refusal
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"KmsMasterKeyId": "mine"})
     assert sqs.attributes(url)["SqsManagedSseEnabled"] == "false"
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"SqsManagedSseEnabled": "true"})
@@ -290,18 +290,18 @@ def test_a_redrive_policy_is_stored_and_removable(sqs: Endpoint) -> None:
 )
 @in_json
 def test_invalid_redrive_policies_are_refused(sqs: Endpoint, policy: str, reason: str) -> None:
-    told = sqs.refused(sqs.client.create_queue, QueueName="q", Attributes={"RedrivePolicy": policy})
+    refusal = sqs.refused(sqs.client.create_queue, QueueName="q", Attributes={"RedrivePolicy": policy})
     text = f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {reason}"
-    assert told == ("InvalidParameterValue", text)
+    assert refusal == ("InvalidParameterValue", text)
 
 
 @in_json
 def test_a_dead_letter_queue_of_the_other_type_is_refused(sqs: Endpoint) -> None:
     sqs.queue("dead")
     policy = json.dumps(redrive(sqs), separators=(",", ":"))
-    told = sqs.refused(sqs.queue, name="q.fifo", RedrivePolicy=policy)
+    refusal = sqs.refused(sqs.queue, name="q.fifo", RedrivePolicy=policy)
     reason = "Dead-letter queue must be same type of queue as the source."
-    assert told == (
+    assert refusal == (
         "InvalidParameterValue",
         f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {reason}",
     )
@@ -367,25 +367,25 @@ def test_tags_are_added_replaced_and_removed(sqs: Endpoint) -> None:
 def test_too_many_or_too_long_tags_are_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     sqs.client.tag_queue(QueueUrl=url, Tags={str(n): "x" for n in range(50)})
-    told = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={"one more": "x"})
-    assert told == ("InvalidParameterValue", "Too many tags added for queue q.")
+    refusal = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={"one more": "x"})
+    assert refusal == ("InvalidParameterValue", "Too many tags added for queue q.")
     sqs.client.tag_queue(QueueUrl=url, Tags={"0": "another"})
-    told = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={"k" * 129: "x"})
-    assert told == ("InvalidParameterValue", "Too many tags added for queue q.")
+    refusal = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={"k" * 129: "x"})
+    assert refusal == ("InvalidParameterValue", "Too many tags added for queue q.")
     other = sqs.queue("other")
-    told = sqs.refused(sqs.client.tag_queue, QueueUrl=other, Tags={"k" * 129: "x"})
-    assert told == ("InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length.")
-    told = sqs.refused(sqs.client.tag_queue, QueueUrl=other, Tags={"k": "x" * 257})
-    assert told == ("InvalidParameterValue", "Tag values must be between 0 and 256 characters in length.")
+    refusal = sqs.refused(sqs.client.tag_queue, QueueUrl=other, Tags={"k" * 129: "x"})
+    assert refusal == ("InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length.")
+    refusal = sqs.refused(sqs.client.tag_queue, QueueUrl=other, Tags={"k": "x" * 257})
+    assert refusal == ("InvalidParameterValue", "Tag values must be between 0 and 256 characters in length.")
 
 
 @in_json
 def test_empty_tag_lists_are_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
-    told = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={})
-    assert told == ("MissingParameter", "The request must contain the parameter Tags.")
-    told = sqs.refused(sqs.client.untag_queue, QueueUrl=url, TagKeys=[])
-    assert told == ("InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length.")
+    refusal = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={})
+    assert refusal == ("MissingParameter", "The request must contain the parameter Tags.")
+    refusal = sqs.refused(sqs.client.untag_queue, QueueUrl=url, TagKeys=[])
+    assert refusal == ("InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length.")
 
 
 # --- permissions ---
@@ -487,33 +487,36 @@ def test_invalid_permissions_are_refused(sqs: Endpoint, changed: dict[str, Any],
 @in_json
 def test_add_permission_without_actions_or_accounts_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
-    told = sqs.refused(permit, sqs=sqs, url=url, Actions=[])
-    assert told == ("MissingParameter", "The request must contain the parameter Actions.")
-    told = sqs.refused(permit, sqs=sqs, url=url, AWSAccountIds=[])
-    assert told == ("InvalidParameterValue", "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.")
+    refusal = sqs.refused(permit, sqs=sqs, url=url, Actions=[])
+    assert refusal == ("MissingParameter", "The request must contain the parameter Actions.")
+    refusal = sqs.refused(permit, sqs=sqs, url=url, AWSAccountIds=[])
+    assert refusal == (
+        "InvalidParameterValue",
+        "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.",
+    )
 
 
 @in_json
 def test_remove_permission_with_an_unknown_label_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     text = "Value none for parameter Label is invalid. Reason: can't find label"
-    told = sqs.refused(sqs.client.remove_permission, QueueUrl=url, Label="none")
-    assert told == ("InvalidParameterValue", f"{text}.")
+    refusal = sqs.refused(sqs.client.remove_permission, QueueUrl=url, Label="none")
+    assert refusal == ("InvalidParameterValue", f"{text}.")
     permit(sqs, url)
-    told = sqs.refused(sqs.client.remove_permission, QueueUrl=url, Label="none")
-    assert told == ("InvalidParameterValue", f"{text} on existing policy.")
+    refusal = sqs.refused(sqs.client.remove_permission, QueueUrl=url, Label="none")
+    assert refusal == ("InvalidParameterValue", f"{text} on existing policy.")
 
 
 @in_json
 def test_an_invalid_policy_is_refused(sqs: Endpoint) -> None:
-    told = sqs.refused(sqs.queue, name="q", Policy="nonsense")
+    refusal = sqs.refused(sqs.queue, name="q", Policy="nonsense")
     text = "Invalid value for the parameter Policy. Reason: 'nonsense' is not a JSON object."
-    assert told == ("InvalidAttributeValue", text)
+    assert refusal == ("InvalidAttributeValue", text)
     url = sqs.queue("q")
     broken = json.dumps({"Statement": {"Effect": "Allow", "Principal": "*", "Action": "sqs:Fly", "Resource": "*"}})
-    told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"Policy": broken})
+    refusal = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"Policy": broken})
     text = "Statement 1: Action names 'sqs:Fly', which is not an SQS action."
-    assert told == ("InvalidAttributeValue", f"Invalid value for the parameter Policy. Reason: {text}")
+    assert refusal == ("InvalidAttributeValue", f"Invalid value for the parameter Policy. Reason: {text}")
     assert "Policy" not in sqs.attributes(url)
 
 

@@ -86,9 +86,9 @@ def test_a_move_task_skips_messages_in_flight(sqs: Endpoint) -> None:
 def test_a_running_move_task_is_listed_and_cancelled_and_a_second_is_refused(sqs: Endpoint) -> None:
     _, dead = dead_letters(sqs, *(f"a{n}" for n in range(5)))
     handle = start(sqs, MaxNumberOfMessagesPerSecond=1)
-    told = sqs.refused(start, sqs=sqs)
+    refusal = sqs.refused(start, sqs=sqs)
     text = "There is already a task running. Only one active task is allowed for a source queue arn at a given time."
-    assert told == ("InvalidParameterValue", text)
+    assert refusal == ("InvalidParameterValue", text)
     (task,) = tasks(sqs)
     assert task["Status"] == "RUNNING"
     assert task["TaskHandle"] == handle
@@ -97,12 +97,12 @@ def test_a_running_move_task_is_listed_and_cancelled_and_a_second_is_refused(sqs
     assert task["Status"] == "CANCELLED"
     assert task["ApproximateNumberOfMessagesMoved"] == moved <= 2
     assert "TaskHandle" not in task
-    told = sqs.refused(sqs.client.cancel_message_move_task, TaskHandle=handle)
-    assert told == ("AWS.SimpleQueueService.UnsupportedOperation", "Only active tasks can be cancelled.")
+    refusal = sqs.refused(sqs.client.cancel_message_move_task, TaskHandle=handle)
+    assert refusal == ("AWS.SimpleQueueService.UnsupportedOperation", "Only active tasks can be cancelled.")
     start(sqs)
     assert ended(sqs)["Status"] == "COMPLETED"
     assert sqs.bodies(dead) == []
-    assert [each["Status"] for each in tasks(sqs, MaxResults=10)] == ["COMPLETED", "CANCELLED"]
+    assert [task["Status"] for task in tasks(sqs, MaxResults=10)] == ["COMPLETED", "CANCELLED"]
 
 
 def test_a_move_task_resumes_after_a_restart(sqs: Endpoint) -> None:
@@ -153,16 +153,16 @@ def test_move_tasks_refuse_arns_of_missing_queues(sqs: Endpoint) -> None:
     for arn in (sqs.arn("none"), "arn:aws:sns:::x", sqs.arn("dead").replace("000000000000", "123456789012")):
         assert sqs.refused(sqs.client.start_message_move_task, SourceArn=arn) == source
         assert sqs.refused(sqs.client.list_message_move_tasks, SourceArn=arn) == source
-    told = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("none"))
-    assert told == ("ResourceNotFoundException", text.format("DestinationArn"))
+    refusal = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("none"))
+    assert refusal == ("ResourceNotFoundException", text.format("DestinationArn"))
     assert sqs.status(sqs.client.list_message_move_tasks, SourceArn=sqs.arn("none")) == 404
 
 
 def test_a_move_task_requires_a_dead_letter_queue_as_source(sqs: Endpoint) -> None:
     sqs.queue("dead")
     for more in ({}, {"DestinationArn": sqs.arn("none")}):
-        told = sqs.refused(start, sqs=sqs, **more)
-        assert told == ("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue.")
+        refusal = sqs.refused(start, sqs=sqs, **more)
+        assert refusal == ("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue.")
 
 
 @pytest.mark.parametrize("arn", ["nonsense", "arn:aws:sqs:us-east-1:000000000000", "aws:sqs:us-east-1:0:0:dead"])
@@ -181,33 +181,33 @@ def test_move_tasks_refuse_malformed_arns(sqs: Endpoint, arn: str) -> None:
 def test_a_move_task_refuses_its_source_and_the_other_type_as_destination(sqs: Endpoint) -> None:
     dead_letters(sqs)
     sqs.queue("q.fifo")
-    told = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("dead"))
-    assert told == ("InvalidParameterValue", "Source queue arn and destination queue arn cannot be the same.")
-    told = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("q.fifo"))
-    assert told == ("InvalidParameterValue", "Source and destination queues must be of the same type.")
+    refusal = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("dead"))
+    assert refusal == ("InvalidParameterValue", "Source queue arn and destination queue arn cannot be the same.")
+    refusal = sqs.refused(start, sqs=sqs, DestinationArn=sqs.arn("q.fifo"))
+    assert refusal == ("InvalidParameterValue", "Source and destination queues must be of the same type.")
 
 
 @pytest.mark.parametrize("rate", [0, 501])
 @in_json
 def test_a_move_task_refuses_a_rate_out_of_range(sqs: Endpoint, rate: int) -> None:
     dead_letters(sqs)
-    told = sqs.refused(start, sqs=sqs, MaxNumberOfMessagesPerSecond=rate)
+    refusal = sqs.refused(start, sqs=sqs, MaxNumberOfMessagesPerSecond=rate)
     reason = "Must be between 1 and 500, if provided."
     text = f"Value {rate} for parameter MaxNumberOfMessagesPerSecond is invalid. Reason: {reason}"
-    assert told == ("InvalidParameterValue", text)
+    assert refusal == ("InvalidParameterValue", text)
 
 
 @pytest.mark.parametrize("most", [0, 11])
 @in_json
 def test_listing_move_tasks_refuses_max_results_out_of_range(sqs: Endpoint, most: int) -> None:
     dead_letters(sqs)
-    told = sqs.refused(tasks, sqs=sqs, MaxResults=most)
+    refusal = sqs.refused(tasks, sqs=sqs, MaxResults=most)
     text = f"Value {most} for parameter MaxResults is invalid. Reason: Must be between 1 and 10, if provided."
-    assert told == ("InvalidParameterValue", text)
+    assert refusal == ("InvalidParameterValue", text)
 
 
-def handle_of(**said: Any) -> str:
-    return base64.b64encode(json.dumps(said).encode()).decode()
+def handle_of(**fields: Any) -> str:
+    return base64.b64encode(json.dumps(fields).encode()).decode()
 
 
 @in_json
@@ -215,13 +215,13 @@ def test_cancelling_an_unknown_task_handle_is_refused(sqs: Endpoint) -> None:
     dead_letters(sqs)
     cancel = sqs.client.cancel_message_move_task
     for handle in ("garbage", "bnVsbA==", handle_of(taskId="x")):
-        told = sqs.refused(cancel, TaskHandle=handle)
-        assert told == ("InvalidParameterValue", "Value for parameter TaskHandle is invalid.")
+        refusal = sqs.refused(cancel, TaskHandle=handle)
+        assert refusal == ("InvalidParameterValue", "Value for parameter TaskHandle is invalid.")
     text = "The resource that you specified for the SourceArn parameter doesn't exist."
-    told = sqs.refused(cancel, TaskHandle=handle_of(taskId="x", sourceArn=sqs.arn("none")))
-    assert told == ("ResourceNotFoundException", text)
-    told = sqs.refused(cancel, TaskHandle=handle_of(taskId="x", sourceArn=sqs.arn("dead")))
-    assert told == ("ResourceNotFoundException", "Task does not exist.")
+    refusal = sqs.refused(cancel, TaskHandle=handle_of(taskId="x", sourceArn=sqs.arn("none")))
+    assert refusal == ("ResourceNotFoundException", text)
+    refusal = sqs.refused(cancel, TaskHandle=handle_of(taskId="x", sourceArn=sqs.arn("dead")))
+    assert refusal == ("ResourceNotFoundException", "Task does not exist.")
 
 
 def test_a_move_task_leaves_messages_that_the_queue_dead_lettered_to_itself(sqs: Endpoint) -> None:

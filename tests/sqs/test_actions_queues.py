@@ -46,8 +46,8 @@ def test_invalid_standard_queue_names_are_refused(sqs: Endpoint, name: str) -> N
 @pytest.mark.parametrize("name", ["no-suffix", ".fifo", "a" * 76 + ".fifo", "a.b.fifo"])
 @in_json
 def test_invalid_fifo_queue_names_are_refused(sqs: Endpoint, name: str) -> None:
-    told = sqs.refused(sqs.client.create_queue, QueueName=name, Attributes={"FifoQueue": "true"})
-    assert told == ("InvalidParameterValue", WITH_SUFFIX)
+    refusal = sqs.refused(sqs.client.create_queue, QueueName=name, Attributes={"FifoQueue": "true"})
+    assert refusal == ("InvalidParameterValue", WITH_SUFFIX)
 
 
 @in_json
@@ -60,9 +60,9 @@ def test_creating_an_existing_queue_succeeds_only_with_equal_attributes(sqs: End
     url = sqs.queue("plain", VisibilityTimeout=60)
     assert sqs.queue("plain") == url
     assert sqs.queue("plain", VisibilityTimeout=60, DelaySeconds=0) == url
-    told = sqs.refused(sqs.queue, name="plain", VisibilityTimeout=61)
+    refusal = sqs.refused(sqs.queue, name="plain", VisibilityTimeout=61)
     text = "A queue already exists with the same name and a different value for attribute VisibilityTimeout"
-    assert told == ("QueueAlreadyExists", text)
+    assert refusal == ("QueueAlreadyExists", text)
     assert sqs.attributes(url)["VisibilityTimeout"] == "60"
 
 
@@ -115,8 +115,8 @@ def test_list_queues_refuses_max_results_out_of_range(sqs: Endpoint, most: int) 
 
 @in_json
 def test_list_queues_refuses_an_unknown_next_token(sqs: Endpoint) -> None:
-    told = sqs.refused(sqs.client.list_queues, MaxResults=1, NextToken="x")
-    assert told == ("InvalidParameterValue", "Invalid or expired next token.")
+    refusal = sqs.refused(sqs.client.list_queues, MaxResults=1, NextToken="x")
+    assert refusal == ("InvalidParameterValue", "Invalid or expired next token.")
 
 
 def test_source_queues_of_a_dead_letter_queue_are_listed_in_pages(sqs: Endpoint) -> None:
@@ -135,10 +135,10 @@ def test_source_queues_of_a_dead_letter_queue_are_listed_in_pages(sqs: Endpoint)
 
 def test_get_queue_url_finds_only_queues_of_the_given_owner(sqs: Endpoint) -> None:
     sqs.queue("plain")
-    found = sqs.client.get_queue_url(QueueName="plain", QueueOwnerAWSAccountId="000000000000")
-    assert found["QueueUrl"] == sqs.url("plain")
-    told = sqs.refused(sqs.client.get_queue_url, QueueName="plain", QueueOwnerAWSAccountId="123456789012")
-    assert told == no_queue(sqs)
+    answer = sqs.client.get_queue_url(QueueName="plain", QueueOwnerAWSAccountId="000000000000")
+    assert answer["QueueUrl"] == sqs.url("plain")
+    refusal = sqs.refused(sqs.client.get_queue_url, QueueName="plain", QueueOwnerAWSAccountId="123456789012")
+    assert refusal == no_queue(sqs)
 
 
 def test_a_purge_empties_a_queue_and_its_deduplication_ids(sqs: Endpoint) -> None:
@@ -156,9 +156,9 @@ def test_a_second_purge_within_60_seconds_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     sqs.client.purge_queue(QueueUrl=url)
     sqs.clock.forward(59.9)
-    told = sqs.refused(sqs.client.purge_queue, QueueUrl=url)
+    refusal = sqs.refused(sqs.client.purge_queue, QueueUrl=url)
     text = "Only one PurgeQueue operation on plain is allowed every 60 seconds."
-    assert told == ("AWS.SimpleQueueService.PurgeQueueInProgress", text)
+    assert refusal == ("AWS.SimpleQueueService.PurgeQueueInProgress", text)
     assert sqs.status(sqs.client.purge_queue, QueueUrl=url) == 403
     sqs.clock.forward(0.1)
     sqs.client.purge_queue(QueueUrl=url)
@@ -188,8 +188,8 @@ def test_a_second_purge_within_60_seconds_is_refused(sqs: Endpoint) -> None:
 def test_every_action_on_a_missing_queue_gets_queue_does_not_exist(
     sqs: Endpoint, action: str, params: dict[str, object]
 ) -> None:
-    told = sqs.refused(getattr(sqs.client, action), QueueUrl=sqs.url("none"), **params)
-    assert told == no_queue(sqs)
+    refusal = sqs.refused(getattr(sqs.client, action), QueueUrl=sqs.url("none"), **params)
+    assert refusal == no_queue(sqs)
 
 
 def test_a_queue_created_by_another_process_is_found_at_once(sqs: Endpoint) -> None:
@@ -211,8 +211,8 @@ def test_a_queue_name_is_accepted_as_the_queue_url(sqs: Endpoint) -> None:
 @in_json
 def test_a_queue_url_without_a_name_gets_404(sqs: Endpoint) -> None:
     url = f"{sqs.shared_server.naming.base_url}/"
-    told = sqs.refused(sqs.client.send_message, QueueUrl=url, MessageBody="x")
-    assert told == ("InvalidAddress", f"The address {url} is not valid for this endpoint.")
+    refusal = sqs.refused(sqs.client.send_message, QueueUrl=url, MessageBody="x")
+    assert refusal == ("InvalidAddress", f"The address {url} is not valid for this endpoint.")
     assert sqs.status(sqs.client.send_message, QueueUrl=url, MessageBody="x") == 404
 
 

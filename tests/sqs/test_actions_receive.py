@@ -107,8 +107,8 @@ def bounds(value: int, parameter: str, reason: str) -> tuple[str, str]:
 )
 @in_json
 def test_receive_parameters_out_of_range_are_refused(sqs: Endpoint, parameter: str, value: int, reason: str) -> None:
-    told = sqs.refused(sqs.client.receive_message, QueueUrl=sqs.queue("q"), **{parameter: value})
-    assert told == bounds(value, parameter, reason)
+    refusal = sqs.refused(sqs.client.receive_message, QueueUrl=sqs.queue("q"), **{parameter: value})
+    assert refusal == bounds(value, parameter, reason)
 
 
 def test_a_long_poll_returns_a_message_sent_meanwhile(sqs: Endpoint) -> None:
@@ -161,14 +161,16 @@ def test_receive_returns_every_system_attribute(sqs: Endpoint) -> None:
 def test_receive_returns_only_the_requested_system_attributes(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     send(sqs, url, "a1")
-    again = {"VisibilityTimeout": 0}
-    asked = sqs.receive(url, MessageSystemAttributeNames=["SentTimestamp"], **again)[0]["Attributes"]
-    assert asked == {"SentTimestamp": "1700000000000"}
-    asked = sqs.receive(url, MessageSystemAttributeNames=[], AttributeNames=["SenderId"], **again)[0]["Attributes"]
-    assert asked == {"SenderId": ACCOUNT}
-    assert "Attributes" not in sqs.receive(url, MessageSystemAttributeNames=[], **again)[0]
-    told = sqs.refused(sqs.client.receive_message, QueueUrl=url, MessageSystemAttributeNames=["Nonsense"])
-    assert told == ("InvalidAttributeName", "Unknown Attribute Nonsense.")
+    no_timeout = {"VisibilityTimeout": 0}
+    attributes = sqs.receive(url, MessageSystemAttributeNames=["SentTimestamp"], **no_timeout)[0]["Attributes"]
+    assert attributes == {"SentTimestamp": "1700000000000"}
+    attributes = sqs.receive(url, MessageSystemAttributeNames=[], AttributeNames=["SenderId"], **no_timeout)[0][
+        "Attributes"
+    ]
+    assert attributes == {"SenderId": ACCOUNT}
+    assert "Attributes" not in sqs.receive(url, MessageSystemAttributeNames=[], **no_timeout)[0]
+    refusal = sqs.refused(sqs.client.receive_message, QueueUrl=url, MessageSystemAttributeNames=["Nonsense"])
+    assert refusal == ("InvalidAttributeName", "Unknown Attribute Nonsense.")
 
 
 # --- the same once more ---
@@ -275,14 +277,14 @@ def test_expired_receive_attempts_are_deleted_from_the_database(sqs: Endpoint) -
 @in_json
 def test_an_invalid_receive_attempt_id_is_refused(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
-    told = sqs.refused(sqs.client.receive_message, QueueUrl=url, ReceiveRequestAttemptId="a b")
+    refusal = sqs.refused(sqs.client.receive_message, QueueUrl=url, ReceiveRequestAttemptId="a b")
     reason = "ReceiveRequestAttemptId can only include alphanumeric and punctuation characters. 1 to 128 in length."
     text = f"Value a b for parameter ReceiveRequestAttemptId is invalid. Reason: {reason}"
-    assert told == ("InvalidParameterValue", text)
-    told = sqs.refused(sqs.client.receive_message, QueueUrl=sqs.queue("q"), ReceiveRequestAttemptId="once")
+    assert refusal == ("InvalidParameterValue", text)
+    refusal = sqs.refused(sqs.client.receive_message, QueueUrl=sqs.queue("q"), ReceiveRequestAttemptId="once")
     reason = "The request include parameter that is not valid for this queue type."
     text = f"Value once for parameter ReceiveRequestAttemptId is invalid. Reason: {reason}"
-    assert told == ("InvalidParameterValue", text)
+    assert refusal == ("InvalidParameterValue", text)
 
 
 # --- dead letters ---
@@ -329,12 +331,12 @@ def test_a_queue_may_be_its_own_dead_letter_queue(sqs: Endpoint, suffix: str) ->
     for body in ("a1", "a2"):
         fifo = {"MessageGroupId": "a", "MessageDeduplicationId": body} if suffix else {}
         sqs.client.send_message(QueueUrl=url, MessageBody=body, **fifo)
-    told, counts = {}, []
+    by_body, counts = {}, []
     for _ in range(12):
-        found = {each["Body"]: each["Attributes"] for each in sqs.receive(url, VisibilityTimeout=0)}
-        assert [*found] in (["a1", "a2"], ["a1"], ["a2"]), "each stays in its place; the last time it comes alone"
-        told |= found
-        counts += [found["a1"]["ApproximateReceiveCount"]] if "a1" in found else []
+        received = {message["Body"]: message["Attributes"] for message in sqs.receive(url, VisibilityTimeout=0)}
+        assert [*received] in (["a1", "a2"], ["a1"], ["a2"]), "each stays in its place; the last time it comes alone"
+        by_body |= received
+        counts += [received["a1"]["ApproximateReceiveCount"]] if "a1" in received else []
     assert counts[:6] == ["1", "2"] * 3
-    assert told["a1"]["DeadLetterQueueSourceArn"] == sqs.arn(f"q{suffix}")
+    assert by_body["a1"]["DeadLetterQueueSourceArn"] == sqs.arn(f"q{suffix}")
     assert sqs.attributes(url)["ApproximateNumberOfMessages"] == "2"

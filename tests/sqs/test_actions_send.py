@@ -78,8 +78,8 @@ def test_characters_invalid_in_xml_are_refused(sqs: Endpoint, body: str) -> None
 
 
 def test_an_empty_body_is_refused(sqs: Endpoint) -> None:
-    told = refused(sqs, sqs.queue("q"), MessageBody="")
-    assert told == ("MissingParameter", "The request must contain the parameter MessageBody.")
+    refusal = refused(sqs, sqs.queue("q"), MessageBody="")
+    assert refusal == ("MissingParameter", "The request must contain the parameter MessageBody.")
 
 
 def test_a_message_over_1_mib_is_refused(sqs: Endpoint) -> None:
@@ -89,8 +89,8 @@ def test_a_message_over_1_mib_is_refused(sqs: Endpoint) -> None:
     assert refused(sqs, url, MessageBody="ü" * (MIB // 2) + "x") == ("InvalidParameterValue", text)
     attribute = {"name": {"DataType": "String", "StringValue": "value"}}  # 4 + 6 + 5 bytes
     send(sqs, url, "x" * (MIB - 15), MessageAttributes=attribute)
-    told = refused(sqs, url, MessageBody="x" * (MIB - 14), MessageAttributes=attribute)
-    assert told == ("InvalidParameterValue", text)
+    refusal = refused(sqs, url, MessageBody="x" * (MIB - 14), MessageAttributes=attribute)
+    assert refusal == ("InvalidParameterValue", text)
 
 
 def test_a_message_over_the_queues_maximum_size_is_refused(sqs: Endpoint) -> None:
@@ -115,8 +115,8 @@ def test_delay_comes_from_the_message_or_the_queue(sqs: Endpoint) -> None:
 @pytest.mark.parametrize("delay_s", [-1, 901])
 @in_json
 def test_a_delay_out_of_range_is_refused(sqs: Endpoint, delay_s: int) -> None:
-    told = refused(sqs, sqs.queue("q"), DelaySeconds=delay_s)
-    assert told == invalid(delay_s, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
+    refusal = refused(sqs, sqs.queue("q"), DelaySeconds=delay_s)
+    assert refusal == invalid(delay_s, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
 
 
 # --- FIFO ---
@@ -125,8 +125,8 @@ def test_a_delay_out_of_range_is_refused(sqs: Endpoint, delay_s: int) -> None:
 @in_json
 def test_a_fifo_message_requires_a_group_and_a_deduplication_id(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
-    told = refused(sqs, url, MessageDeduplicationId="1")
-    assert told == ("MissingParameter", "The request must contain the parameter MessageGroupId.")
+    refusal = refused(sqs, url, MessageDeduplicationId="1")
+    assert refusal == ("MissingParameter", "The request must contain the parameter MessageGroupId.")
     assert refused(sqs, url, MessageGroupId="g") == ("InvalidParameterValue", NO_ID)
 
 
@@ -135,9 +135,9 @@ def test_a_fifo_message_requires_a_group_and_a_deduplication_id(sqs: Endpoint) -
 def test_invalid_group_and_deduplication_ids_are_refused(sqs: Endpoint, value: str) -> None:
     url = sqs.queue("q.fifo")
     for parameter in ("MessageGroupId", "MessageDeduplicationId"):
-        told = refused(sqs, url, **{**fifo("g", "1"), parameter: value})
+        refusal = refused(sqs, url, **{**fifo("g", "1"), parameter: value})
         reason = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
-        assert told == invalid(value, parameter, reason)
+        assert refusal == invalid(value, parameter, reason)
     punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
     send(sqs, url, **fifo(punctuation, punctuation + "x" * 96))
     attributes = sqs.receive(url)[0]["Attributes"]
@@ -160,10 +160,10 @@ def test_sending_a_duplicate_returns_the_id_of_the_first_message(sqs: Endpoint) 
     url = sqs.queue("q.fifo")
     first = send(sqs, url, "x", **fifo("g", "1"))
     sqs.clock.forward(299)
-    again = send(sqs, url, "another", **fifo("h", "1"))
-    assert again["MessageId"] == first["MessageId"]
-    assert again["SequenceNumber"] == first["SequenceNumber"]
-    assert again["MD5OfMessageBody"] == hashlib.md5(b"another").hexdigest()  # noqa: S324
+    duplicate = send(sqs, url, "another", **fifo("h", "1"))
+    assert duplicate["MessageId"] == first["MessageId"]
+    assert duplicate["SequenceNumber"] == first["SequenceNumber"]
+    assert duplicate["MD5OfMessageBody"] == hashlib.md5(b"another").hexdigest()  # noqa: S324
     (message,) = sqs.receive(url)
     sqs.client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     sqs.restart()
@@ -192,12 +192,12 @@ def test_deduplication_scope_message_group_compares_within_the_group(sqs: Endpoi
 
 def test_changing_the_deduplication_scope_does_not_affect_deduplication(sqs: Endpoint) -> None:
     groups = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
-    whole = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
+    queue_wide = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
     url, other = sqs.queue("q.fifo"), sqs.queue("other.fifo", **groups)
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes=groups)
-    sqs.client.set_queue_attributes(QueueUrl=other, Attributes=whole)
+    sqs.client.set_queue_attributes(QueueUrl=other, Attributes=queue_wide)
     assert sqs.attributes(url).items() >= groups.items()
-    assert sqs.attributes(other).items() >= whole.items()
+    assert sqs.attributes(other).items() >= queue_wide.items()
     assert len({send(sqs, url, **fifo(group, "1"))["MessageId"] for group in "ab"}) == 1
     assert len({send(sqs, other, **fifo(group, "1"))["MessageId"] for group in "ab"}) == 2
 
@@ -277,8 +277,8 @@ RESERVED = (
 @pytest.mark.parametrize("name", ["AWS.x", "aws.x", "Amazon.x", ".x", "x."])
 @in_json
 def test_reserved_message_attribute_names_are_refused(sqs: Endpoint, name: str) -> None:
-    told = refused(sqs, sqs.queue("q"), MessageAttributes={name: {"DataType": "String", "StringValue": "x"}})
-    assert told == ("InvalidParameterValue", RESERVED)
+    refusal = refused(sqs, sqs.queue("q"), MessageAttributes={name: {"DataType": "String", "StringValue": "x"}})
+    assert refusal == ("InvalidParameterValue", RESERVED)
 
 
 STRING = {"DataType": "String", "StringValue": "x"}
@@ -332,9 +332,9 @@ def test_empty_group_and_deduplication_ids_are_refused(sqs: Endpoint, name: str,
 @in_json
 def test_message_attribute_list_values_are_refused(sqs: Endpoint) -> None:
     attributes = {"a": {**STRING, "StringListValues": ["x"]}}
-    told = refused(sqs, sqs.queue("q"), MessageAttributes=attributes)
+    refusal = refused(sqs, sqs.queue("q"), MessageAttributes=attributes)
     text = "Message attribute list values in SendMessage operation are not supported."
-    assert told == ("AWS.SimpleQueueService.UnsupportedOperation", text)
+    assert refusal == ("AWS.SimpleQueueService.UnsupportedOperation", text)
 
 
 def test_the_trace_header_of_the_message_is_received(sqs: Endpoint) -> None:
@@ -395,8 +395,8 @@ def entry(name: str, body: str = "x", **more: Any) -> dict[str, Any]:
 
 def test_send_message_batch_sends_every_entry(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
-    made = [entry(str(n), f"b{n}", MessageAttributes=ATTRIBUTES, **fifo("g", str(n % 9))) for n in range(10)]
-    answer = batch(sqs, url, *made)
+    entries = [entry(str(n), f"b{n}", MessageAttributes=ATTRIBUTES, **fifo("g", str(n % 9))) for n in range(10)]
+    answer = batch(sqs, url, *entries)
     assert "Failed" not in answer
     results = answer["Successful"]
     assert [result["Id"] for result in results] == [str(n) for n in range(10)]
@@ -413,7 +413,7 @@ def test_an_invalid_batch_entry_fails_alone(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     answer = batch(sqs, url, entry("a"), entry("b", DelaySeconds=901), entry("c", "\0"), entry("d"))
     assert [result["Id"] for result in answer["Successful"]] == ["a", "d"]
-    assert [(each["Id"], each["Code"], each["SenderFault"]) for each in answer["Failed"]] == [
+    assert [(failure["Id"], failure["Code"], failure["SenderFault"]) for failure in answer["Failed"]] == [
         ("b", "InvalidParameterValue", True),
         ("c", "InvalidMessageContents", True),
     ]
@@ -425,7 +425,7 @@ def test_an_invalid_batch_entry_fails_alone(sqs: Endpoint) -> None:
 def test_a_batch_of_invalid_entries_reports_only_failures(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     answer = batch(sqs, url, entry("a", DelaySeconds=901))
-    assert [each["Id"] for each in answer["Failed"]] == ["a"]
+    assert [failure["Id"] for failure in answer["Failed"]] == ["a"]
     assert answer.get("Successful", []) == []
 
 
@@ -474,18 +474,18 @@ def test_a_batch_of_1_mib_is_accepted(sqs: Endpoint) -> None:
 @in_json
 def test_a_fifo_batch_without_a_group_or_deduplication_id_is_refused_as_a_whole(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
-    told = sqs.refused(
+    refusal = sqs.refused(
         sqs.client.send_message_batch,
         QueueUrl=url,
         Entries=[entry("a", **fifo("g", "1")), entry("b", MessageDeduplicationId="2")],
     )
-    assert told == ("InvalidParameterValue", "The request must contain the parameter MessageGroupId.")
-    told = sqs.refused(
+    assert refusal == ("InvalidParameterValue", "The request must contain the parameter MessageGroupId.")
+    refusal = sqs.refused(
         sqs.client.send_message_batch,
         QueueUrl=url,
         Entries=[entry("a", **fifo("g", "1")), entry("b", MessageGroupId="g")],
     )
-    assert told == ("InvalidParameterValue", NO_ID)
+    assert refusal == ("InvalidParameterValue", NO_ID)
     assert sqs.receive(url) == []
 
 
@@ -525,10 +525,10 @@ def test_messages_sent_over_sqs_are_received_with_the_python_api(sqs: Endpoint) 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_batch_is_accepted_exactly_if_its_ids_are_valid_and_distinct(size: int) -> None:
-    some = ["a", "b", " ", "a b", "", "a ", "é", "a\n", "x" * 80, "x" * 81, "-_9"]
+    candidates = ["a", "b", " ", "a b", "", "a ", "é", "a\n", "x" * 80, "x" * 81, "-_9"]
     right = {"a", "b", "x" * 80, "-_9"}
-    for ids in product(some, repeat=size):
-        entries = [SendMessageBatchRequestEntry(each, "body") for each in ids]
+    for ids in product(candidates, repeat=size):
+        entries = [SendMessageBatchRequestEntry(entry_id, "body") for entry_id in ids]
         if right.issuperset(ids) and len(set(ids)) == size:
             validate.check_batch(entries, "SendMessageBatchRequestEntry")
         else:
@@ -539,7 +539,7 @@ def test_a_batch_is_accepted_exactly_if_its_ids_are_valid_and_distinct(size: int
 def test_a_full_queue_throttles_and_the_sdk_retries(sqs: Endpoint) -> None:
     url = sqs.queue("q", MaximumQueueDepth="2")
     assert sqs.attributes(url)["MaximumQueueDepth"] == "2"
-    entries = [{"Id": str(each), "MessageBody": f"b{each}"} for each in range(3)]
+    entries = [{"Id": str(number), "MessageBody": f"b{number}"} for number in range(3)]
     assert sqs.client.send_message_batch(QueueUrl=url, Entries=entries[:2])["Successful"]
     assert sqs.refused(sqs.client.send_message, QueueUrl=url, MessageBody="b") == (
         "RequestThrottled",

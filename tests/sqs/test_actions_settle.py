@@ -85,17 +85,17 @@ def test_delete_from_a_standard_queue_accepts_the_handle_of_a_released_message(s
 @in_json
 def test_a_malformed_receipt_handle_is_refused(sqs: Endpoint, handle: str) -> None:
     url, _ = received(sqs, "q")
-    told = sqs.refused(delete, sqs=sqs, url=url, handle=handle)
+    refusal = sqs.refused(delete, sqs=sqs, url=url, handle=handle)
     text = f'The input receipt handle "{handle}" is not a valid receipt handle.'
-    assert told == ("ReceiptHandleIsInvalid", text)
+    assert refusal == ("ReceiptHandleIsInvalid", text)
     assert sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=1) == ("ReceiptHandleIsInvalid", text)
 
 
 @in_json
 def test_a_receipt_handle_with_one_changed_character_is_refused(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
-    for at in range(len(handle)):
-        damaged = handle[:at] + ("A" if handle[at] != "A" else "B") + handle[at + 1 :]
+    for index in range(len(handle)):
+        damaged = handle[:index] + ("A" if handle[index] != "A" else "B") + handle[index + 1 :]
         assert sqs.refused(delete, sqs=sqs, url=url, handle=damaged)[0] == "ReceiptHandleIsInvalid"
     assert count(sqs, url) == 1
 
@@ -111,7 +111,7 @@ def test_delete_message_batch_reports_each_entry(sqs: Endpoint) -> None:
     sqs.client.delete_message(QueueUrl=url, ReceiptHandle=handles[1])
     entries = [{"Id": f"e{n}", "ReceiptHandle": handle} for n, handle in enumerate([*handles[:2], "garbage"])]
     answer = sqs.client.delete_message_batch(QueueUrl=url, Entries=entries)
-    assert [each["Id"] for each in answer["Successful"]] == ["e0", "e1"]
+    assert [entry["Id"] for entry in answer["Successful"]] == ["e0", "e1"]
     assert answer["Failed"] == [
         {
             "Id": "e2",
@@ -131,10 +131,12 @@ def test_delete_message_batch_with_expired_handles_fails_only_in_a_fifo_queue(sq
     entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(handles)]
     answer = sqs.client.delete_message_batch(QueueUrl=url, Entries=entries)
     if name == "q":
-        assert [each["Id"] for each in answer["Successful"]] == ["0", "1"]
+        assert [entry["Id"] for entry in answer["Successful"]] == ["0", "1"]
         assert count(sqs, url) == 0
     else:
-        assert [(each["Code"], each["Message"]) for each in answer["Failed"]] == [expired(each) for each in handles]
+        assert [(entry["Code"], entry["Message"]) for entry in answer["Failed"]] == [
+            expired(handle) for handle in handles
+        ]
         assert count(sqs, url) == 2
 
 
@@ -174,9 +176,9 @@ def test_change_visibility_with_an_old_handle_applies_to_a_standard_message(sqs:
     sqs.clock.forward(49)
     assert sqs.bodies(url) == [], "the receiver has it still"
     extend(sqs, url, old, 0)
-    (again,) = sqs.receive(url)
-    assert again["Attributes"]["ApproximateReceiveCount"] == "3"
-    delete(sqs, url, again["ReceiptHandle"])
+    (delivery,) = sqs.receive(url)
+    assert delivery["Attributes"]["ApproximateReceiveCount"] == "3"
+    delete(sqs, url, delivery["ReceiptHandle"])
     reason = "Message does not exist or is not available for visibility timeout change."
     text = f"Value {old} for parameter ReceiptHandle is invalid. Reason: {reason}"
     assert sqs.refused(extend, sqs=sqs, url=url, handle=old, seconds=1) == ("InvalidParameterValue", text)
@@ -196,8 +198,8 @@ def test_change_visibility_with_an_old_handle_is_refused_for_a_fifo_message(sqs:
     sqs.clock.forward(30)
     (new,) = sqs.receive(url)
     for seconds in (0, 100):
-        told = sqs.refused(extend, sqs=sqs, url=url, handle=old, seconds=seconds)
-        assert told == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
+        refusal = sqs.refused(extend, sqs=sqs, url=url, handle=old, seconds=seconds)
+        assert refusal == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
     sqs.clock.forward(29)
     delete(sqs, url, new["ReceiptHandle"])
 
@@ -211,8 +213,8 @@ def test_change_visibility_batch_accepts_expired_standard_handles(sqs: Endpoint)
         {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 10} for n, handle in enumerate([*handles, "x"])
     ]
     answer = sqs.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)
-    assert [each["Id"] for each in answer["Successful"]] == ["0", "2"]
-    assert [(each["Id"], each["Code"]) for each in answer["Failed"]] == [
+    assert [entry["Id"] for entry in answer["Successful"]] == ["0", "2"]
+    assert [(entry["Id"], entry["Code"]) for entry in answer["Failed"]] == [
         ("1", "InvalidParameterValue"),
         ("3", "ReceiptHandleIsInvalid"),
     ]
@@ -225,39 +227,39 @@ def test_change_visibility_batch_accepts_expired_standard_handles(sqs: Endpoint)
 def test_change_visibility_of_a_visible_fifo_message_is_refused(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q.fifo")
     extend(sqs, url, handle, 0)
-    told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=10)
-    assert told == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
+    refusal = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=10)
+    assert refusal == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
 
 
 @in_json
 def test_change_visibility_of_a_deleted_message_is_refused(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     delete(sqs, url, handle)
-    told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=10)
+    refusal = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=10)
     reason = "Message does not exist or is not available for visibility timeout change."
     text = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: {reason}"
-    assert told == ("InvalidParameterValue", text)
+    assert refusal == ("InvalidParameterValue", text)
 
 
 @pytest.mark.parametrize("seconds", [-1, HOURS_12 + 1])
 @in_json
 def test_a_visibility_timeout_out_of_range_is_refused(sqs: Endpoint, seconds: int) -> None:
     url, (handle,) = received(sqs, "q")
-    told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=seconds)
+    refusal = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=seconds)
     text = (
         f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Must be >= 0 and <= 43200, if provided."
     )
-    assert told == ("InvalidParameterValue", text)
+    assert refusal == ("InvalidParameterValue", text)
 
 
 def test_change_visibility_beyond_12_hours_in_total_is_refused(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q", VisibilityTimeout=HOURS_12)
     sqs.clock.forward(3600)
     extend(sqs, url, handle, HOURS_12 - 3600)
-    told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=HOURS_12 - 3599)
+    refusal = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=HOURS_12 - 3599)
     reason = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
     text = f"Value {HOURS_12 - 3599} for parameter VisibilityTimeout is invalid. Reason: {reason}"
-    assert told == ("InvalidParameterValue", text)
+    assert refusal == ("InvalidParameterValue", text)
     sqs.clock.forward(HOURS_12 - 3601)
     extend(sqs, url, handle, 0)
 
@@ -274,8 +276,8 @@ def test_change_visibility_batch_reports_each_entry(sqs: Endpoint) -> None:
         {"Id": "f", "ReceiptHandle": handles[2], "VisibilityTimeout": 100},
     ]
     answer = sqs.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)
-    assert [each["Id"] for each in answer["Successful"]] == ["a", "f"]
-    assert [(each["Id"], each["Code"]) for each in answer["Failed"]] == [
+    assert [entry["Id"] for entry in answer["Successful"]] == ["a", "f"]
+    assert [(entry["Id"], entry["Code"]) for entry in answer["Failed"]] == [
         ("b", "InvalidParameterValue"),
         ("c", "ReceiptHandleIsInvalid"),
         ("d", "InvalidParameterValue"),
@@ -311,9 +313,9 @@ def test_invalid_settle_batches_are_refused(sqs: Endpoint, action: str, kind: st
     url = sqs.queue("q")
 
     def told(*ids: str) -> tuple[str, str]:
-        entries = [{"Id": each, "ReceiptHandle": "x", "VisibilityTimeout": 1} for each in ids]
+        entries = [{"Id": entry_id, "ReceiptHandle": "x", "VisibilityTimeout": 1} for entry_id in ids]
         if action == "delete_message_batch":
-            entries = [{"Id": each["Id"], "ReceiptHandle": "x"} for each in entries]
+            entries = [{"Id": entry["Id"], "ReceiptHandle": "x"} for entry in entries]
         return sqs.refused(getattr(sqs.client, action), QueueUrl=url, Entries=entries)
 
     assert told() == (f"{BATCH}EmptyBatchRequest", f"There should be at least one {kind} in the request.")

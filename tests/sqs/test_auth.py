@@ -50,7 +50,7 @@ REQUESTS = st.fixed_dictionaries(
         "headers": st.dictionaries(NAMES, PRINTED, max_size=4),
         "region": st.sampled_from(["us-east-1", "eu-central-1"]),
         "token": st.none() | st.just("session//token=="),
-        "at": st.integers(int(NOW) - 900, int(NOW) + 900),
+        "time_s": st.integers(int(NOW) - 900, int(NOW) + 900),
     }
 )
 
@@ -65,7 +65,7 @@ def test_a_request_signed_in_its_header_is_accepted(
 
 @given(REQUESTS, st.dictionaries(st.text(), st.text(), max_size=4), st.integers(900, 604_800))
 def test_a_presigned_request_is_accepted(request: dict[str, Any], params: dict[str, str], expires: int) -> None:
-    request |= {"body": b"", "at": NOW - expires // 2}
+    request |= {"body": b"", "time_s": NOW - expires // 2}
     assert signed(**request, params=params, method="GET", expires=expires).verified(VERIFIER) is KEY
 
 
@@ -190,10 +190,12 @@ def test_security_relevant_headers_must_be_signed(name: str) -> None:
     assert sent.verified(VERIFIER) is KEY
     before, _, after = sent.headers[b"authorization"].partition(b"SignedHeaders=")
     names, comma, end = after.partition(b",")
-    kept = b";".join(each for each in names.split(b";") if each != name.encode())
-    other = sent.header("authorization", before + b"SignedHeaders=" + kept + comma + end)
-    said = "Host' or ':authority" if name == "host" else name
-    assert refusal_text(other) == f"SignatureDoesNotMatch: '{said}' must be a 'SignedHeader' in the AWS Authorization."
+    remaining = b";".join(header for header in names.split(b";") if header != name.encode())
+    other = sent.header("authorization", before + b"SignedHeaders=" + remaining + comma + end)
+    needed = "Host' or ':authority" if name == "host" else name
+    assert (
+        refusal_text(other) == f"SignatureDoesNotMatch: '{needed}' must be a 'SignedHeader' in the AWS Authorization."
+    )
 
 
 def test_an_unsigned_action_header_is_refused() -> None:
@@ -203,8 +205,8 @@ def test_an_unsigned_action_header_is_refused() -> None:
 
 
 def test_a_wrong_content_digest_is_refused() -> None:
-    for said in ("UNSIGNED-PAYLOAD", sha256(b"other").hexdigest()):
-        headers = {"X-Amz-Content-Sha256": said, "X-Amz-Target": "AmazonSQS.SendMessage"}
+    for content_hash in ("UNSIGNED-PAYLOAD", sha256(b"other").hexdigest()):
+        headers = {"X-Amz-Content-Sha256": content_hash, "X-Amz-Target": "AmazonSQS.SendMessage"}
         assert refusal_text(signed(headers=headers)).endswith(NO_MATCH)
 
 
@@ -224,9 +226,9 @@ def test_unknown_keys_and_wrong_secrets_are_refused() -> None:
 def test_credential_scopes_with_a_wrong_service_or_region_are_refused() -> None:
     assert "scoped to correct service: 'sqs'." in refusal_text(signed(service="sns"))
     assert signed(region="mars-1").verified(VERIFIER) is KEY
-    here = Verifier([KEY], region="us-east-1")
-    assert signed().verified(here) is KEY
-    assert refusal_text(signed(region="mars-1"), here) == (
+    verifier = Verifier([KEY], region="us-east-1")
+    assert signed().verified(verifier) is KEY
+    assert refusal_text(signed(region="mars-1"), verifier) == (
         "SignatureDoesNotMatch: Credential should be scoped to a valid region."
     )
     for none in ("US", "a:b", "x" * 33, ""):
@@ -340,14 +342,14 @@ def test_any_malformed_signature_gets_an_ascii_sqs_error(
     sent = signed().header("authorization", authorization)
     if date is not None:
         sent = sent.header("x-amz-date", None).header("date", date)
-    for each in (sent, sent._replace(target=b"/?" + query), sent._replace(headers={}, target=b"/?X-Amz-" + query)):
-        assert refused(each).message.isascii()
+    for request in (sent, sent._replace(target=b"/?" + query), sent._replace(headers={}, target=b"/?X-Amz-" + query)):
+        assert refused(request).message.isascii()
 
 
 @given(st.permutations([b"Credential", b"SignedHeaders", b"Signature"]), st.sampled_from([b",", b", ", b" , "]))
 def test_authorization_parts_are_accepted_in_any_order(names: list[bytes], comma: bytes) -> None:
     sent = signed()
-    parts = dict(each.split(b"=", 1) for each in sent.headers[b"authorization"][17:].split(b", "))
+    parts = dict(part.split(b"=", 1) for part in sent.headers[b"authorization"][17:].split(b", "))
     text = b"AWS4-HMAC-SHA256 " + comma.join(b"%b=%b" % (name, parts[name]) for name in names)
     for _ in range(2):
         assert sent.header("authorization", text).verified(VERIFIER) is KEY
@@ -395,7 +397,7 @@ def test_an_invalid_signature_is_refused_before_the_body_is_read() -> None:
     assert admitted(signed()) == admitted(signed(method="GET", headers={}, expires=60)) == admitted(hashed()) == ""
     assert admitted(signed().header("authorization", None)) == "MissingAuthenticationToken"
     assert admitted(signed(key=Key("AKIDNOBODY", "x"))) == "InvalidClientTokenId"
-    assert admitted(signed(at=NOW - 1000)) == "SignatureDoesNotMatch"
+    assert admitted(signed(time_s=NOW - 1000)) == "SignatureDoesNotMatch"
     assert admitted(signed(service="s3")) == "SignatureDoesNotMatch"
     assert admitted(signed().header("authorization", b"AWS4-HMAC-SHA256 x")) == "IncompleteSignature"
     assert admitted(hashed(foreign)) == "SignatureDoesNotMatch"
@@ -428,7 +430,7 @@ def test_a_replayed_request_is_refused_only_if_so_configured() -> None:
         sent.header("authorization", sent.headers[b"authorization"] + b""), strict
     )
     assert "Signature expired" in refusal_text(sent, strict, NOW + 901)
-    assert signed(at=NOW + 1).verified(strict) is KEY
+    assert signed(time_s=NOW + 1).verified(strict) is KEY
 
 
 def test_a_presigned_url_works_once_if_replays_are_refused() -> None:

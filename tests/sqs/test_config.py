@@ -282,11 +282,11 @@ def test_the_config_files_in_the_documentation_are_valid(tmp_path: Path) -> None
     assert load(written(tmp_path, console)).console is not None
     (tmp_path / "mailer.secret").write_text("s")
     config = load(written(tmp_path, text + webhooks), {"SHOP_SECRET": "s", "OPS_SECRET": "s", "STRIPE_SECRETS": "s"})
-    assert [(each.name, each.secrets) for each in config.webhooks] == [("billing", ("s",))]
+    assert [(webhook.name, webhook.secrets) for webhook in config.webhooks] == [("billing", ("s",))]
     assert (len(config.keys), len(config.queues), config.limits.connections) == (3, 2, 500)
     assert [key.id for key in config.keys if key.admin] == ["ops"]
     server = ServerConfig()
-    for said in (
+    for setting in (
         "127.0.0.1, 9324",
         'us-east-1, "000000000000"',
         '"accept"',
@@ -296,7 +296,7 @@ def test_the_config_files_in_the_documentation_are_valid(tmp_path: Path) -> None
         "1000",
         "75, 60, 30",
     ):
-        assert f"| {said} |" in page
+        assert f"| {setting} |" in page
     assert (server.host, server.port, server.region, server.account) == ("127.0.0.1", 9324, "us-east-1", "0" * 12)
     assert (server.replays, server.metrics, server.grace_s) == ("accept", "local", 10)
     assert (server.health, server.log_level, server.log_json, server.telemetry) == (None, "info", False, False)
@@ -317,7 +317,7 @@ def test_queues_of_one_name_in_other_regions_and_accounts_are_distinct(tmp_path:
     account = "111122223333"
     """
     config = load(written(tmp_path, text))
-    assert len({config.scope_of(each) for each in config.queues}) == 3
+    assert len({config.scope_of(queue) for queue in config.queues}) == 3
 
 
 def test_a_setting_that_conflicts_with_an_option_is_reported() -> None:

@@ -67,7 +67,7 @@ def test_the_console_is_off_by_default(db: Database) -> None:
 def test_the_console_shows_the_database_of_the_endpoint(db: Database) -> None:
     page, document, queues = console_answers(db, with_console(ConsoleTable(port=0)), "/queues", "/api/queues")
     assert "payments" in page.text
-    assert [each["queue"] for each in document.json()["databases"][0]["queues"]] == ["payments"]
+    assert [queue["queue"] for queue in document.json()["databases"][0]["queues"]] == ["payments"]
     assert queues.status_code == 200
     assert "payments" in queues.text
 
@@ -113,17 +113,17 @@ def test_the_serve_command_runs_endpoint_and_console_until_a_signal(tmp_path: Pa
     command = [sys.executable, "-m", "inturn", "serve", "--db", "shop.db", "--port", "0", "--config", "inturn.toml"]
     with subprocess.Popen(
         [*command, "--console"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
-    ) as ours:
+    ) as process:
         try:
-            assert ours.stdout is not None
-            said = ""
-            while "the console is at" not in said:
-                line = ours.stdout.readline()
-                assert line, said
-                said += line
-            (url,) = re.findall(r"the console is at (http://127\.0\.0\.1:\d+/)", said)
+            assert process.stdout is not None
+            output = ""
+            while "the console is at" not in output:
+                line = process.stdout.readline()
+                assert line, output
+                output += line
+            (url,) = re.findall(r"the console is at (http://127\.0\.0\.1:\d+/)", output)
             assert "This database has no queues yet" in httpx2.get(f"{url}queues").text
-            ours.send_signal(signal.SIGTERM)
-            assert ours.wait(60) == 0
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
         finally:
-            ours.kill()
+            process.kill()

@@ -28,13 +28,13 @@ def test_every_acknowledged_request_survives_repeated_server_kills(tmp_path: Pat
         timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["faults"] == []
-    assert told["left"] == 0, "messages that nobody is given"
-    assert (told["last_status"], told["sound"], told["logged"]) == (0, [["ok"]], [])
-    deaths, counts = told["deaths"], told["figures"]
+    report = json.loads(done.stdout)
+    assert report["faults"] == []
+    assert report["left"] == 0, "messages that nobody is given"
+    assert (report["last_status"], report["sound"], report["logged"]) == (0, [["ok"]], [])
+    deaths, counts = report["deaths"], report["figures"]
     assert sum(deaths.values()) == KILLS
-    assert not [each for each in deaths if each.startswith("otherwise")]
+    assert not [death for death in deaths if death.startswith("otherwise")]
     assert {*OF_A_TRANSACTION} <= {*deaths}
     assert counts["messages"] > 100, "too little was done to say anything"
     assert min(counts["send unknown"], counts["delivered again"], counts["acknowledged again"]) > 0

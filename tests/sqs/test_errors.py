@@ -11,7 +11,9 @@ from inturn.sqs import errors
 from inturn.sqs.errors import MODEL, SqsError, as_sqs_error
 
 MADE: dict[str, SqsError] = {
-    name: make(*(7 if "int" in str(one.annotation) else "x" for one in inspect.signature(make).parameters.values()))
+    name: make(
+        *(7 if "int" in str(parameter.annotation) else "x" for parameter in inspect.signature(make).parameters.values())
+    )
     for name, make in vars(errors).items()
     if inspect.isfunction(make) and not name.startswith("_") and name != "told"
 }
@@ -45,9 +47,9 @@ have in common, a malformed handle has its newer error, and the name of a delete
 
 
 def test_every_error_of_the_api_model_is_implemented_or_excluded() -> None:
-    ours = {error.code for error in MADE.values() if error.namespace == MODEL}
-    assert ours.isdisjoint(NOT_HERE)
-    assert ours | NOT_HERE == {shape.name for shape in service("json").error_shapes}
+    codes = {error.code for error in MADE.values() if error.namespace == MODEL}
+    assert codes.isdisjoint(NOT_HERE)
+    assert codes | NOT_HERE == {shape.name for shape in service("json").error_shapes}
 
 
 @pytest.mark.parametrize("shape", service("query").error_shapes, ids=lambda shape: shape.name)

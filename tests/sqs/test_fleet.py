@@ -23,9 +23,9 @@ NONE: Mapping[str, float] = {}
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    there = Postgres()
-    yield there
-    there.close()
+    cluster = Postgres()
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def start(postgres: Postgres, options: str, tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def proxy(postgres: Postgres) -> Iterator[Proxy]:
-    there = Proxy(postgres.socket)
-    yield there
-    there.close()
+    running = Proxy(postgres.socket)
+    yield running
+    running.close()
 
 
 def sound(events: list[Event], most: set[str]) -> None:
@@ -62,8 +62,8 @@ def sound(events: list[Event], most: set[str]) -> None:
     assert faults(events) == []
     counts = figures(events)
     assert counts["messages"] > 50, "too little was done to say anything"
-    told = {name.rpartition(" ")[2].rpartition(".")[2] for name in counts} - {"messages", "delivered", "again"}
-    assert told <= {OK, *most, "InvalidParameterValue", "MessageNotInflight"}, counts
+    outcomes = {name.rpartition(" ")[2].rpartition(".")[2] for name in counts} - {"messages", "delivered", "again"}
+    assert outcomes <= {OK, *most, "InvalidParameterValue", "MessageNotInflight"}, counts
 
 
 def sent(client: Any, queue: str, body: str, group: str = "g") -> str:
@@ -89,16 +89,16 @@ def test_servers_that_start_at_once_create_tables_queues_and_keys_once(
         servers = [
             Server(f"{postgres.url}&{options}", tmp_path, name, "--config", str(config), bounds={}) for name in "abc"
         ]
-        for each in servers:
-            stack.callback(each.close)
-            each.start()
-        for each in servers:
+        for server in servers:
+            stack.callback(server.close)
+            server.start()
+        for server in servers:
             key = {"aws_access_key_id": "shop", "aws_secret_access_key": "s1"}
-            client = each.up().client(region_name="eu-west-1", **key)
+            client = server.up().client(region_name="eu-west-1", **key)
             assert [url.rpartition("/")[2] for url in client.list_queues()["QueueUrls"]] == ["mails", "orders.fifo"]
-        assert [each.stop() for each in servers] == [0, 0, 0]
-        for each in servers:
-            assert '"warning"' not in each.log.read_text()
+        assert [server.stop() for server in servers] == [0, 0, 0]
+        for server in servers:
+            assert '"warning"' not in server.log.read_text()
 
 
 def test_two_servers_share_queues_order_leases_and_deduplication(start: Start, tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_two_servers_share_queues_order_leases_and_deduplication(start: Start, t
     numbers = [sent(client, queue, f"m{place}") for place, client in enumerate((first, second, first))]
     assert sorted(numbers) == numbers
     assert sent(second, queue, "m0") == numbers[0], "sent again elsewhere it is the same message"
-    taken = received(second, queue)
-    assert [each["Body"] for each in taken] == ["m0", "m1", "m2"]
+    messages = received(second, queue)
+    assert [message["Body"] for message in messages] == ["m0", "m1", "m2"]
     assert received(first, queue) == [], "the group is taken"
-    for each in taken:
-        first.delete_message(QueueUrl=queue, ReceiptHandle=each["ReceiptHandle"])
+    for message in messages:
+        first.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
     assert received(second, queue) == []
     with load([one, two], queue, tmp_path) as events:
         time.sleep(2)
@@ -128,7 +128,7 @@ def test_a_long_poll_is_woken_by_another_server(start: Start) -> None:
         waiting = Running(lambda: received(two.client(), queue, WaitTimeSeconds=20))
         time.sleep(1)  # so that it is parked
         sent(one.client(), queue, body, group=body)
-        assert [each["Body"] for each in waiting.end()] == [body]
+        assert [message["Body"] for message in waiting.end()] == [body]
 
 
 def test_clients_lose_nothing_when_a_server_is_killed(start: Start, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_connection_cut_at_commit_sends_the_message_exactly_once(start: Start,
     after = sent(client, queue, "after")
     assert sent(client, queue, "meant") == meant
     assert sorted((first, meant, after)) == [first, meant, after]
-    assert [each["Body"] for each in received(client, queue)] == ["before", "meant", "after"]
+    assert [message["Body"] for message in received(client, queue)] == ["before", "meant", "after"]
 
 
 def test_clients_lose_nothing_when_a_server_loses_its_database_connection(
@@ -224,7 +224,7 @@ def test_messages_locked_by_a_paused_server_are_received_elsewhere(start: Start)
     for body in bodies:
         sent(client, queue, body, group=body)
     one = start("one", bounds={"TRANSACTION_S": 1, "SHARED_S": 600}, INTURN_STOP_AT="before commit@12")
-    given: list[str] = []
+    delivered: list[str] = []
     ended: list[BaseException] = []
 
     def receive() -> None:
@@ -232,17 +232,17 @@ def test_messages_locked_by_a_paused_server_are_received_elsewhere(start: Start)
         try:
             while True:
                 (message,) = taker.receive_message(QueueUrl=queue, VisibilityTimeout=60)["Messages"]
-                given.append(message["Body"])
+                delivered.append(message["Body"])
         except (BotoCoreError, ClientError, KeyError) as error:
             ended.append(error)
 
     receiving = threading.Thread(target=receive, daemon=True)
     receiving.start()
     until(one.is_paused, "it does not come to the point")
-    there: set[str] = set()
-    while there | {*given} != bodies:  # with what it was about to give when it stopped
-        there |= {each["Body"] for each in received(client, queue, WaitTimeSeconds=20, VisibilityTimeout=30)}
-    assert there == bodies - {*given}
+    remaining: set[str] = set()
+    while remaining | {*delivered} != bodies:  # with what it was about to give when it stopped
+        remaining |= {message["Body"] for message in received(client, queue, WaitTimeSeconds=20, VisibilityTimeout=30)}
+    assert remaining == bodies - {*delivered}
     one.go_on()
     receiving.join(30)
     assert ended, "it does not answer"

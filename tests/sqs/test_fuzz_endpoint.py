@@ -90,11 +90,11 @@ def connected(served: Served, timeout_s: float) -> socket.socket:
     return client
 
 
-def raw(made: Request, served: Served) -> bytes:
+def raw(unsigned: Request, served: Served) -> bytes:
     """A request's bytes as a client sends them, signed."""
-    url = f"http://127.0.0.1:{served.port}{made.target.decode()}"
-    headers = {name.decode(): value.decode("latin-1") for name, value in made.headers.items()}
-    ready = signed(url, made.body, headers, key=KEY, at=time.time())
+    url = f"http://127.0.0.1:{served.port}{unsigned.target.decode()}"
+    headers = {name.decode(): value.decode("latin-1") for name, value in unsigned.headers.items()}
+    ready = signed(url, unsigned.body, headers, key=KEY, time_s=time.time())
     lines = [b"POST %b HTTP/1.1" % ready.target, b"Connection: close", b"Content-Length: %d" % len(ready.body)]
     lines += [b"%b: %b" % header for header in ready.headers.items() if header[0] != b"content-length"]
     return b"\r\n".join([*lines, b"", ready.body])
@@ -144,10 +144,10 @@ NASTY = [
 ]
 NAMES = MessageNames(LINEAGE)
 HANDLES = [
-    NAMES.handle(first_number(queue) + 1, token, at)
+    NAMES.handle(first_number(queue) + 1, token, until_ms)
     for queue in (1, 2, 3)
     for token in (1, 2**63 - 1, 2**63, 2**64 - 1)
-    for at in (0, 2**64 - 1)
+    for until_ms in (0, 2**64 - 1)
 ]
 TEXTS = st.one_of(st.sampled_from(NASTY), st.sampled_from(DOCUMENTS), st.text(max_size=8))
 URLS = [f"http://127.0.0.1/000000000000/{name}" for name in QUEUES]
@@ -206,7 +206,7 @@ def made(protocol: str, action: str) -> st.SearchStrategy[Request]:
     return values(model.input_shape).map(request)
 
 
-REQUESTS = st.tuples(st.sampled_from(PROTOCOLS), st.sampled_from(sorted(ACTIONS))).flatmap(lambda each: made(*each))
+REQUESTS = st.tuples(st.sampled_from(PROTOCOLS), st.sampled_from(sorted(ACTIONS))).flatmap(lambda pair: made(*pair))
 
 
 @many
@@ -299,7 +299,7 @@ def test_fuzzed_move_task_handles_are_refused(served: Served, handle: str) -> No
 
 BYTES = st.one_of(
     st.binary(max_size=4),
-    st.sampled_from([*b'\0\r\n"\\{}[]&=%+,:;/ \xff', *b"\r\n"]).map(lambda each: bytes([each])),
+    st.sampled_from([*b'\0\r\n"\\{}[]&=%+,:;/ \xff', *b"\r\n"]).map(lambda byte: bytes([byte])),
     st.sampled_from([b"\r\n\r\n", b"null", b"1e9", b"\\ud800", b"%00", b"%ff", b"\xed\xa0\x80", b".1.", b"Infinity"]),
 )
 PLACES = st.floats(0, 1)
@@ -310,7 +310,7 @@ CHANGES = st.lists(
 
 def changed(data: bytes, changes: list[tuple[str, float, float, bytes]]) -> bytes:
     for kind, first, second, piece in changes:
-        start, end = sorted(round(each * len(data)) for each in (first, second))
+        start, end = sorted(round(fraction * len(data)) for fraction in (first, second))
         end = min(end, start + 30)
         match kind:
             case "put":

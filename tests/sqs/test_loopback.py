@@ -76,7 +76,7 @@ def test_with_keys_a_signed_request_from_a_web_page_is_accepted(tmp_path: Path) 
     config = Config(server=ServerConfig(port=0), keys=(AccessKey(id=key.id, secret=key.secret),))
     with Served(tmp_path / "q.db", config) as served:
         url = f"{served.url}/?Action=CreateQueue&QueueName=made"
-        target = signed(url, b"", {}, method="GET", key=key, at=time.time(), expires=60).target.decode()
+        target = signed(url, b"", {}, method="GET", key=key, time_s=time.time(), expires=60).target.decode()
         assert code_of(ask(served.port, target, f"Accept: {BROWSER}", "Referer: http://example.org/")) == ""
         assert ask(served.port, "/?Action=CreateQueue&QueueName=other").status == 403
         assert served.db.queues() == ["made"]

@@ -9,8 +9,8 @@ from inturn.sqs.loopback import credential, scoped_region
 
 
 def region(target: bytes, headers: dict[bytes, bytes]) -> str | None:
-    said = credential(target, headers)
-    return None if said is None else scoped_region(said)
+    credentials = credential(target, headers)
+    return None if credentials is None else scoped_region(credentials)
 
 
 @pytest.mark.parametrize("name", ["us-east-1", "eu-west-1", "mars", "0"])

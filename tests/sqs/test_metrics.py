@@ -33,7 +33,7 @@ def db(address: str, clock: Clock) -> Iterator[Database]:
 
 
 def figures(db: Database) -> dict[str, QueueFigures]:
-    return {each.queue: each for each in db.figures().queues}
+    return {figure.queue: figure for figure in db.figures().queues}
 
 
 @pytest.fixture
@@ -89,13 +89,13 @@ def test_parked_groups_are_counted(db: Database) -> None:
         assert (figures(db)["q"].parked, figures(db)["other"].parked) == (3, 1)
     queue.resume("b")
     assert figures(db)["q"].parked == 2
-    found = samples(asyncio.run(metrics_of(db).page()))
-    assert found["inturn_queue_parked_groups", (db.name, "q")] == 2
+    values = samples(asyncio.run(metrics_of(db).page()))
+    assert values["inturn_queue_parked_groups", (db.name, "q")] == 2
 
 
-def metrics_of(db: Database, *asked: tuple[str, str, float]) -> Metrics:
+def metrics_of(db: Database, *requests: tuple[str, str, float]) -> Metrics:
     counts = RequestCounts()
-    for action, code, took_s in asked:
+    for action, code, took_s in requests:
         counts.add(action, code, took_s)
     return Metrics(db, counts)
 
@@ -106,30 +106,30 @@ def test_the_metrics_page_has_the_pipelines_of_the_database(db: Database) -> Non
     order = inturn.Gapless("revision")
     pipeline = inturn.Pipeline(name="ledger", group="account", order=order, state=int, handler=lambda s, m: (s, []))
     inturn.work(pipeline, queue, until="empty")
-    found = samples(asyncio.run(metrics_of(db).page()))
-    assert found["inturn_pipeline_messages_total", (db.name, "ledger", "held")] == 1
-    assert found["inturn_pipeline_groups", (db.name, "ledger", "waiting")] == 1
+    values = samples(asyncio.run(metrics_of(db).page()))
+    assert values["inturn_pipeline_messages_total", (db.name, "ledger", "held")] == 1
+    assert values["inturn_pipeline_groups", (db.name, "ledger", "waiting")] == 1
 
 
 def test_the_metrics_page_has_queues_and_request_durations(db: Database) -> None:
     queue = db.queue('odd "name"\\ of a queue', QueueSettings(delay_s=1))
     queue.send("x")
-    asked = [("SendMessage", "", 0.0004), ("SendMessage", "", 400.0), ("SendMessage", "AccessDenied", 0.4)]
-    found = samples(asyncio.run(metrics_of(db, *asked, ("", "InvalidAction", 0)).page()))
+    requests = [("SendMessage", "", 0.0004), ("SendMessage", "", 400.0), ("SendMessage", "AccessDenied", 0.4)]
+    values = samples(asyncio.run(metrics_of(db, *requests, ("", "InvalidAction", 0)).page()))
     name = (db.name, queue.name)
-    assert found["inturn_queue_messages", name] == found["inturn_queue_delayed_messages", name] == 1
-    assert found["inturn_queue_in_flight_messages", name] == found["inturn_queue_blocked_groups", name] == 0
-    assert found["inturn_queue_oldest_message_age_seconds", name] == 0
+    assert values["inturn_queue_messages", name] == values["inturn_queue_delayed_messages", name] == 1
+    assert values["inturn_queue_in_flight_messages", name] == values["inturn_queue_blocked_groups", name] == 0
+    assert values["inturn_queue_oldest_message_age_seconds", name] == 0
     durations, ok = "inturn_server_request_duration_seconds", ("SendMessage", db.name, "")
-    assert found[f"{durations}_count", ok] == 2
-    assert found[f"{durations}_count", ("SendMessage", db.name, "AccessDenied")] == 1
-    assert found[f"{durations}_count", ("unknown", db.name, "InvalidAction")] == 1
-    buckets = [found[f"{durations}_bucket", (*ok, bound)] for bound in ("0.001", "300", "+Inf")]
+    assert values[f"{durations}_count", ok] == 2
+    assert values[f"{durations}_count", ("SendMessage", db.name, "AccessDenied")] == 1
+    assert values[f"{durations}_count", ("unknown", db.name, "InvalidAction")] == 1
+    buckets = [values[f"{durations}_bucket", (*ok, bound)] for bound in ("0.001", "300", "+Inf")]
     assert buckets == [1, 1, 2]
-    assert found[f"{durations}_sum", ok] == 400.0004
-    assert found["inturn_server_commit_commands_count", (db.name,)] == 0
-    assert ("inturn_server_open_connections", (db.name,)) not in found
-    assert found["process_cpu_seconds_total", ()] > 0
+    assert values[f"{durations}_sum", ok] == 400.0004
+    assert values["inturn_server_commit_commands_count", (db.name,)] == 0
+    assert ("inturn_server_open_connections", (db.name,)) not in values
+    assert values["process_cpu_seconds_total", ()] > 0
 
 
 def test_the_metrics_page_has_the_consumers_of_the_process(db: Database) -> None:
@@ -137,8 +137,8 @@ def test_the_metrics_page_has_the_consumers_of_the_process(db: Database) -> None
     metrics = metrics_of(db)
     queue.send("x", group="a")
     inturn.consume(queue, lambda message: None, until="empty")
-    found = samples(asyncio.run(metrics.page()))
-    assert found["inturn_consumer_acknowledged_messages_total", (db.name, "handled")] == 1
+    values = samples(asyncio.run(metrics.page()))
+    assert values["inturn_consumer_acknowledged_messages_total", (db.name, "handled")] == 1
 
 
 def test_metrics_count_sent_duplicate_and_acknowledged_messages(db: Database) -> None:
@@ -154,7 +154,7 @@ def test_metrics_count_sent_duplicate_and_acknowledged_messages(db: Database) ->
     drafts = [draft("x", dedup_id=text) for text in ("1", "2", "1")]
     do(Send("a", list, drafts[:2]), Send("b", list, drafts), Send("nowhere", list, drafts))
     do(Send("a", list, drafts))
-    leases = [(each.sequence_number, 1) for each in db.queue("a").peek()]
+    leases = [(message.sequence_number, 1) for message in db.queue("a").peek()]
     assert len(db.queue("a").receive()) == 1
     acks = [Settlement(number, token, SettleAction.ACK) for number, token in leases]
     (outcome,) = do(Settle("a", list, [*acks, Settlement(1, 1, SettleAction.ACK)]))
@@ -162,16 +162,16 @@ def test_metrics_count_sent_duplicate_and_acknowledged_messages(db: Database) ->
     do(Settle("a", list, [Settlement(leases[1][0], None, SettleAction.NACK)]))
     nothing = StoreCall("", lambda _store, _now_ms: None)
     do(*[nothing] * 5)
-    found = samples(asyncio.run(metrics.page()))
+    values = samples(asyncio.run(metrics.page()))
     sent, duplicates = "inturn_queue_sent_messages_total", "inturn_queue_duplicate_messages_total"
     a, b = (db.name, "a"), (db.name, "b")
-    assert (found[sent, a], found[duplicates, a]) == (2, 3)
-    assert (found[sent, b], found[duplicates, b]) == (2, 1)
-    assert found["inturn_queue_acknowledged_messages_total", a] == 1
-    assert (sent, (db.name, "nowhere")) not in found
-    assert found["inturn_server_commit_commands_count", (db.name,)] == 5
-    assert found["inturn_server_commit_commands_sum", (db.name,)] == 2 + 1 + 1 + 1 + 5
-    assert found["inturn_server_commit_commands_bucket", (db.name, "2")] == 4
+    assert (values[sent, a], values[duplicates, a]) == (2, 3)
+    assert (values[sent, b], values[duplicates, b]) == (2, 1)
+    assert values["inturn_queue_acknowledged_messages_total", a] == 1
+    assert (sent, (db.name, "nowhere")) not in values
+    assert values["inturn_server_commit_commands_count", (db.name,)] == 5
+    assert values["inturn_server_commit_commands_sum", (db.name,)] == 2 + 1 + 1 + 1 + 5
+    assert values["inturn_server_commit_commands_bucket", (db.name, "2")] == 4
     db.queue("a").delete()
     assert (sent, a) in samples(asyncio.run(metrics.page())), "for a second"
     metrics._figures = _TimedCache(metrics._read_figures, 0)
@@ -186,9 +186,9 @@ def test_metrics_count_a_message_each_time_it_is_received(db: Database) -> None:
         command: Command[Any] = queue.receive._command(5)
         metrics.watch([command], execute(db.store, [command], db.writer.clock))
     metrics.watch([command], [(None, StoreError("x"))])
-    found = samples(asyncio.run(metrics.page()))
-    assert found["inturn_queue_received_messages_total", (db.name, "q")] == 3
-    assert found["inturn_server_commit_commands_sum", (db.name,)] == 1
+    values = samples(asyncio.run(metrics.page()))
+    assert values["inturn_queue_received_messages_total", (db.name, "q")] == 3
+    assert values["inturn_server_commit_commands_sum", (db.name,)] == 1
 
 
 def test_the_metrics_page_has_the_counts_of_the_http_server(db: Database) -> None:
@@ -202,11 +202,11 @@ def test_the_metrics_page_has_the_counts_of_the_http_server(db: Database) -> Non
     metrics = metrics_of(db)
     front: Any = Front()
     metrics.front = front
-    found = samples(asyncio.run(metrics.page()))
-    assert found["inturn_server_open_connections", (db.name,)] == 3
-    assert found["inturn_server_pending_bytes", (db.name,)] == 4096
-    assert found["inturn_server_received_requests_total", (db.name,)] == 7
-    assert found["inturn_server_refused_requests_total", (db.name, "431")] == 2
+    values = samples(asyncio.run(metrics.page()))
+    assert values["inturn_server_open_connections", (db.name,)] == 3
+    assert values["inturn_server_pending_bytes", (db.name,)] == 4096
+    assert values["inturn_server_received_requests_total", (db.name,)] == 7
+    assert values["inturn_server_refused_requests_total", (db.name, "431")] == 2
 
 
 def test_concurrent_metrics_requests_share_one_query(db: Database) -> None:

@@ -43,21 +43,25 @@ def test_a_misspelt_database_url_creates_no_file_and_is_not_shown(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=TOLD) as refused:
         inturn.open(target)
-    said = [str(refused.value)]
-    said += [ran("queue", "list", target), ran("keys", "list", target), ran("serve", "--db", target)]
-    said += [ran("queue", "create", f"{target}#q"), ran("send", f"{target}#q", "x"), ran("explain", f"{target}#p", "g")]
-    said += [ran("parked", "list", target), ran("groups", f"{target}#q"), ran("receive", f"{target}#q")]
+    outputs = [str(refused.value)]
+    outputs += [ran("queue", "list", target), ran("keys", "list", target), ran("serve", "--db", target)]
+    outputs += [
+        ran("queue", "create", f"{target}#q"),
+        ran("send", f"{target}#q", "x"),
+        ran("explain", f"{target}#p", "g"),
+    ]
+    outputs += [ran("parked", "list", target), ran("groups", f"{target}#q"), ran("receive", f"{target}#q")]
     with pytest.raises(InputError, match=TOLD):
         queue_location({"path": target, "queue": "q"})
     with pytest.raises(InputError, match=TOLD):
         names_queue(target)
-    for told in said:
-        assert TOLD in " ".join(told.split()).replace("│ ", ""), told
-        assert "xqj" not in told, told
+    for output in outputs:
+        assert TOLD in " ".join(output.split()).replace("│ ", ""), output
+        assert "xqj" not in output, output
     assert not list(tmp_path.iterdir())
 
 
 def test_database_file_names_like_a_url_are_accepted_as_paths(tmp_path: Path) -> None:
     inturn.open(tmp_path / "host=a").close()
     inturn.open(f"{tmp_path}/postgres:").close()
-    assert {each.name for each in tmp_path.iterdir()} == {"host=a", "postgres:"}
+    assert {file.name for file in tmp_path.iterdir()} == {"host=a", "postgres:"}

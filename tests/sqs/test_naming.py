@@ -18,9 +18,9 @@ NAMES = st.text(min_size=1).filter(lambda name: not name.startswith("arn:aws:sqs
 
 
 def stored(scope: Scope, name: str = "orders") -> str:
-    found = naming.stored_name(Home(HOME), scope, name)
-    assert found is not None
-    return found
+    stored_as = naming.stored_name(Home(HOME), scope, name)
+    assert stored_as is not None
+    return stored_as
 
 
 def test_a_queue_of_the_home_region_is_stored_by_its_bare_name() -> None:
@@ -66,8 +66,8 @@ def test_a_queue_url_gives_region_account_and_name(url: str, said: ParsedUrl) ->
 @given(SCOPES, NAMES)
 def test_a_queue_url_round_trips(scope: Scope, name: str) -> None:
     url = naming.url(BASE, HOME, stored(scope, name))
-    region, account, said = naming.parse_url(url)
-    assert (Scope(region or HOME.region, account or "none"), said) == (scope, name)
+    region, account, parsed_name = naming.parse_url(url)
+    assert (Scope(region or HOME.region, account or "none"), parsed_name) == (scope, name)
 
 
 @given(SCOPES, NAMES)

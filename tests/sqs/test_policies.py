@@ -151,8 +151,8 @@ def test_another_account_needs_an_allow_in_the_policy(served: Served) -> None:
 
 
 def test_a_policy_principal_matches_a_key_by_name(served: Served) -> None:
-    one = allow("sqs:SendMessage", Principal={"AWS": f"arn:aws:iam::{OTHER}:user/partner"})
-    url = create_queue(served, "orders", one, DENY_ALL | {"Principal": {"AWS": f"arn:aws:iam::{HOME}:user/sender"}})
+    allowed = allow("sqs:SendMessage", Principal={"AWS": f"arn:aws:iam::{OTHER}:user/partner"})
+    url = create_queue(served, "orders", allowed, DENY_ALL | {"Principal": {"AWS": f"arn:aws:iam::{HOME}:user/sender"}})
     send = {"QueueUrl": url, "MessageBody": "x"}
     client(served.url, "partner").send_message(**send)
     client(served.url).send_message(**send)
@@ -172,8 +172,8 @@ def test_an_unknown_condition_denies_access(served: Served) -> None:
     partner = client(served.url, "partner")
     assert refused(partner.send_message, QueueUrl=granting, MessageBody="x")[0] == "AccessDenied"
     assert refused(partner.send_message, QueueUrl=denying, MessageBody="x")[0] == "AccessDenied"
-    told = client(served.url).get_queue_attributes(QueueUrl=granting, AttributeNames=["Policy"])["Attributes"]
-    assert json.loads(told["Policy"])["Statement"] == [allow("sqs:*", Condition=unknown)], "it is kept"
+    attributes = client(served.url).get_queue_attributes(QueueUrl=granting, AttributeNames=["Policy"])["Attributes"]
+    assert json.loads(attributes["Policy"])["Statement"] == [allow("sqs:*", Condition=unknown)], "it is kept"
 
 
 def test_policy_conditions_match_source_address_and_tls(served: Served) -> None:
@@ -265,10 +265,10 @@ def test_a_policy_set_at_another_server_applies_here(kind: str, tmp_path: Path, 
 def test_an_idle_server_loads_a_policy_set_at_another_server(tmp_path: Path) -> None:
     config = Config(server=ServerConfig(port=0), keys=KEYS)
     with ExitStack() as stack:
-        one, idle = (stack.enter_context(Served(tmp_path / "q.db", config)) for _ in range(2))
-        url = create_queue(one, "orders")
+        active, idle = (stack.enter_context(Served(tmp_path / "q.db", config)) for _ in range(2))
+        url = create_queue(active, "orders")
         client(idle.url).send_message(QueueUrl=url, MessageBody="x")
-        client(one.url).set_queue_attributes(QueueUrl=url, Attributes={"Policy": text_of(DENY_ALL)})
+        client(active.url).set_queue_attributes(QueueUrl=url, Attributes={"Policy": text_of(DENY_ALL)})
         deadline = time.monotonic() + 60
         while "policy" not in idle.db.store.queues["orders"].settings.extra:
             assert time.monotonic() < deadline, "it is never told"

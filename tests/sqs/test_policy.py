@@ -392,11 +392,11 @@ EFFECTS = st.sampled_from(["Allow", "Deny"])
 
 @st.composite
 def statements(draw: st.DrawFn, effect: st.SearchStrategy[str] = EFFECTS) -> dict[str, Any]:
-    made: dict[str, Any] = {"Effect": draw(effect)}
+    built: dict[str, Any] = {"Effect": draw(effect)}
     for name, values in (("Principal", PRINCIPALS), ("Action", ACTIONS), ("Resource", RESOURCES)):
-        made[draw(st.sampled_from([name, f"Not{name}"]))] = draw(values)
+        built[draw(st.sampled_from([name, f"Not{name}"]))] = draw(values)
     condition = draw(CONDITIONS)
-    return made if condition is None else made | {"Condition": condition}
+    return built if condition is None else built | {"Condition": condition}
 
 
 REQUESTS = st.builds(
@@ -453,7 +453,7 @@ ANYTHING = st.recursive(
 )
 
 
-@given(ANYTHING | statements().map(lambda each: {"Statement": each}), REQUESTS)
+@given(ANYTHING | statements().map(lambda listed: {"Statement": listed}), REQUESTS)
 def test_an_arbitrary_policy_document_is_refused_or_evaluated(document: Any, request: PolicyRequest) -> None:
     text = json.dumps(document)
     try:

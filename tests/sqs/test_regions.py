@@ -38,7 +38,7 @@ KEYS = (
     AccessKey(id="ours", secret="s1"),  # noqa: S106 - of these tests
     AccessKey(id="theirs", secret="s2", account=THEIRS),  # noqa: S106
 )
-SECRETS = {each.id: each.secret for each in KEYS}
+SECRETS = {key.id: key.secret for key in KEYS}
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def create_queue(sqs: Any, name: str, **attributes: Any) -> str:
 
 
 def arn(sqs: Any, queue: str) -> str:
-    told = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
-    return str(told["QueueArn"])
+    attributes = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
+    return str(attributes["QueueArn"])
 
 
 def bodies(sqs: Any, queue: str) -> list[str]:
@@ -97,19 +97,22 @@ def code(call: Callable[..., Any], **params: Any) -> str:
 def test_the_same_name_in_two_regions_is_two_queues(db: Database, config: Config) -> None:
     def use(url: str) -> None:
         us, eu = client(url), client(url, EU)
-        here, there = create_queue(us, "orders"), create_queue(eu, "orders")
-        assert (here, there) == (f"{url}/{OURS}/orders", f"{url}/queue/{EU}/{OURS}/orders")
-        assert (arn(us, here), arn(eu, there)) == (f"arn:aws:sqs:{US}:{OURS}:orders", f"arn:aws:sqs:{EU}:{OURS}:orders")
-        us.send_message(QueueUrl=here, MessageBody="here")
-        eu.send_message(QueueUrl=there, MessageBody="there")
-        assert (bodies(us, here), bodies(eu, there)) == (["here"], ["there"])
-        for sqs, own in ((us, here), (eu, there)):
+        us_queue, eu_queue = create_queue(us, "orders"), create_queue(eu, "orders")
+        assert (us_queue, eu_queue) == (f"{url}/{OURS}/orders", f"{url}/queue/{EU}/{OURS}/orders")
+        assert (arn(us, us_queue), arn(eu, eu_queue)) == (
+            f"arn:aws:sqs:{US}:{OURS}:orders",
+            f"arn:aws:sqs:{EU}:{OURS}:orders",
+        )
+        us.send_message(QueueUrl=us_queue, MessageBody="here")
+        eu.send_message(QueueUrl=eu_queue, MessageBody="there")
+        assert (bodies(us, us_queue), bodies(eu, eu_queue)) == (["here"], ["there"])
+        for sqs, own in ((us, us_queue), (eu, eu_queue)):
             assert sqs.get_queue_url(QueueName="orders")["QueueUrl"] == own
             assert sqs.list_queues()["QueueUrls"] == [own]
             assert bodies(sqs, "orders") == bodies(sqs, own)  # a name alone is one of the caller's region
-        eu.delete_queue(QueueUrl=there)
+        eu.delete_queue(QueueUrl=eu_queue)
         assert code(eu.get_queue_url, QueueName="orders") == NO_QUEUE
-        assert bodies(us, here) == ["here"]
+        assert bodies(us, us_queue) == ["here"]
 
     during(db, config, use)
 
@@ -117,13 +120,13 @@ def test_the_same_name_in_two_regions_is_two_queues(db: Database, config: Config
 def test_a_queue_url_of_another_region_gets_queue_does_not_exist(db: Database, config: Config) -> None:
     def use(url: str) -> None:
         us, eu = client(url), client(url, EU)
-        here, there = create_queue(us, "orders"), create_queue(eu, "orders")
-        assert code(eu.send_message, QueueUrl=here, MessageBody="x") == NO_QUEUE
-        assert code(us.send_message, QueueUrl=there, MessageBody="x") == NO_QUEUE
+        us_queue, eu_queue = create_queue(us, "orders"), create_queue(eu, "orders")
+        assert code(eu.send_message, QueueUrl=us_queue, MessageBody="x") == NO_QUEUE
+        assert code(us.send_message, QueueUrl=eu_queue, MessageBody="x") == NO_QUEUE
         assert code(us.send_message, QueueUrl=f"arn:aws:sqs:{EU}:{OURS}:orders", MessageBody="x") == NO_QUEUE
         assert code(us.get_queue_url, QueueName=f"arn:aws:sqs:{EU}:{OURS}:orders") == NO_QUEUE
         assert code(us.create_queue, QueueName=f"arn:aws:sqs:{EU}:{OURS}:new") == "InvalidParameterValue"
-        assert bodies(us, here) == bodies(eu, there) == []
+        assert bodies(us, us_queue) == bodies(eu, eu_queue) == []
 
     during(db, config, use)
 
@@ -186,10 +189,10 @@ def test_queue_patterns_of_a_key_match_names_in_any_region(db: Database) -> None
 def test_without_keys_a_queue_of_another_account_is_found_by_owner_id(db: Database) -> None:
     def use(url: str) -> None:
         sqs = client(url)
-        found = sqs.get_queue_url(QueueName="theirs", QueueOwnerAWSAccountId=THEIRS)["QueueUrl"]
-        assert found == f"{url}/{THEIRS}/theirs"
-        sqs.send_message(QueueUrl=found, MessageBody="x")
-        assert arn(sqs, found) == f"arn:aws:sqs:{US}:{THEIRS}:theirs"
+        queue_url = sqs.get_queue_url(QueueName="theirs", QueueOwnerAWSAccountId=THEIRS)["QueueUrl"]
+        assert queue_url == f"{url}/{THEIRS}/theirs"
+        sqs.send_message(QueueUrl=queue_url, MessageBody="x")
+        assert arn(sqs, queue_url) == f"arn:aws:sqs:{US}:{THEIRS}:theirs"
         assert code(sqs.get_queue_url, QueueName="theirs") == NO_QUEUE
         assert client(url, EU).list_queues()["QueueUrls"] == [f"{url}/queue/{EU}/{OURS}/far"]
 
@@ -225,8 +228,8 @@ def test_a_dead_letter_queue_in_another_region_is_refused(db: Database, config: 
         dead = create_queue(eu, "dead")
         policy = {"deadLetterTargetArn": arn(eu, dead), "maxReceiveCount": 1}
         orders = create_queue(eu, "orders", RedrivePolicy=policy)
-        told = eu.get_queue_attributes(QueueUrl=orders, AttributeNames=["RedrivePolicy"])["Attributes"]
-        assert json.loads(told["RedrivePolicy"]) == policy
+        attributes = eu.get_queue_attributes(QueueUrl=orders, AttributeNames=["RedrivePolicy"])["Attributes"]
+        assert json.loads(attributes["RedrivePolicy"]) == policy
         assert eu.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [orders]
         sent = eu.send_message(QueueUrl=orders, MessageBody="x")["MessageId"]
         assert bodies(eu, orders) == ["x"]
@@ -286,14 +289,14 @@ def test_a_presigned_url_reaches_only_the_region_it_is_signed_for(db: Database, 
 
 def test_an_unsigned_request_takes_the_region_of_its_url(db: Database) -> None:
     def use(url: str) -> None:
-        here, there = create_queue(client(url), "orders"), create_queue(client(url, EU), "orders")
-        for queue in (here, there):
+        us_queue, eu_queue = create_queue(client(url), "orders"), create_queue(client(url, EU), "orders")
+        for queue in (us_queue, eu_queue):
             body = urllib.parse.quote(queue, safe="")
             assert got(f"{queue}?Action=SendMessage&Version=2012-11-05&MessageBody={body}")[0] == 200
-        assert bodies(client(url), here) == [here]
-        assert bodies(client(url, EU), there) == [there]
+        assert bodies(client(url), us_queue) == [us_queue]
+        assert bodies(client(url, EU), eu_queue) == [eu_queue]
         status, text = got(f"{url}/?Action=ListQueues&Version=2012-11-05")
-        assert (status, there.encode() in text, here.encode() in text) == (200, False, True)
+        assert (status, eu_queue.encode() in text, us_queue.encode() in text) == (200, False, True)
 
     during(db, Config(server=FREE), use)
 
@@ -335,7 +338,7 @@ def test_joined_regions_share_their_queues(db: Database, config: Config, caplog:
         assert code(create_queue, sqs=eu, name="other", RedrivePolicy=theirs) == "InvalidParameterValue"
 
     during(db, joined, use)
-    (record,) = [each for each in caplog.records if "other than the server's cannot be reached" in each.message]
+    (record,) = [record for record in caplog.records if "other than the server's cannot be reached" in record.message]
     assert (record.levelno, record.queues) == (logging.WARNING, 1)
 
 
@@ -359,9 +362,9 @@ def test_the_log_names_the_region_where_a_missing_queue_exists(
             assert caught.value.response["Error"]["Message"] == "The specified queue does not exist."
 
     during(db, config, use)
-    told = [each.message for each in caplog.records if "was requested in" in each.message]
+    messages = [record.message for record in caplog.records if "was requested in" in record.message]
     where = f"requested in region {US} of account {OURS}, but exists in region {EU} of account {OURS}"
-    assert told == [f"queue 'orders' was {where}"] * 2
+    assert messages == [f"queue 'orders' was {where}"] * 2
 
 
 def test_repeated_requests_for_missing_queues_are_logged_once_per_window(
@@ -375,7 +378,7 @@ def test_repeated_requests_for_missing_queues_are_logged_once_per_window(
             assert code(client(url).get_queue_url, QueueName="orders") == NO_QUEUE
 
     during(db, Config(server=FREE), use)
-    first, last = [each for each in caplog.records if "was requested in" in each.message]
+    first, last = [record for record in caplog.records if "was requested in" in record.message]
     assert not hasattr(first, "not_shown")
     assert last.not_shown == 3, "the last of them, told at the end"
 
@@ -434,10 +437,10 @@ def test_the_cache_of_queue_urls_is_bounded(db: Database, monkeypatch: pytest.Mo
             sqs = client(endpoint.url)
             await asyncio.to_thread(create_queue, sqs, "orders")
             for number in range(10):
-                at = f"http://{number}/{OURS}/orders"
-                assert await asyncio.to_thread(code, sqs.send_message, QueueUrl=at, MessageBody="x") == ""
-            at = f"http://{'x' * limits.URL_LENGTH}/{OURS}/orders"
-            assert await asyncio.to_thread(code, sqs.send_message, QueueUrl=at, MessageBody="x") == ""
+                queue_url = f"http://{number}/{OURS}/orders"
+                assert await asyncio.to_thread(code, sqs.send_message, QueueUrl=queue_url, MessageBody="x") == ""
+            queue_url = f"http://{'x' * limits.URL_LENGTH}/{OURS}/orders"
+            assert await asyncio.to_thread(code, sqs.send_message, QueueUrl=queue_url, MessageBody="x") == ""
             return endpoint._app._context._named
 
     known = asyncio.run(main())
@@ -455,9 +458,9 @@ def ids(db: Database) -> tuple[list[str], list[str]]:
         sqs = client(url)
         queue = create_queue(sqs, "orders")
         sent = [sqs.send_message(QueueUrl=queue, MessageBody="x")["MessageId"] for _ in range(3)]
-        given = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
-        assert {each["MessageId"] for each in given} == {*sent}
-        return sent, [each["ReceiptHandle"] for each in given]
+        messages = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+        assert {message["MessageId"] for message in messages} == {*sent}
+        return sent, [message["ReceiptHandle"] for message in messages]
 
     return during(db, Config(server=FREE), use)
 
@@ -488,9 +491,9 @@ def test_a_receipt_handle_of_another_database_is_refused(two: tuple[Database, Da
         sqs = client(url)
         queue = sqs.get_queue_url(QueueName="orders")["QueueUrl"]
         for handle in first:
-            given = {"QueueUrl": queue, "ReceiptHandle": handle}
-            assert code(sqs.delete_message, **given) == "ReceiptHandleIsInvalid"
-            assert code(sqs.change_message_visibility, **given, VisibilityTimeout=0) == "ReceiptHandleIsInvalid"
+            parameters = {"QueueUrl": queue, "ReceiptHandle": handle}
+            assert code(sqs.delete_message, **parameters) == "ReceiptHandleIsInvalid"
+            assert code(sqs.change_message_visibility, **parameters, VisibilityTimeout=0) == "ReceiptHandleIsInvalid"
         for handle in second:
             sqs.delete_message(QueueUrl=queue, ReceiptHandle=handle)
 
@@ -504,7 +507,7 @@ def received(db: Database) -> dict[str, str]:
     def use(url: str) -> dict[str, str]:
         sqs = client(url)
         answer = sqs.receive_message(QueueUrl=f"{url}/{OURS}/orders", MaxNumberOfMessages=10, VisibilityTimeout=0)
-        return {each["MessageId"]: each["Body"] for each in answer.get("Messages", [])}
+        return {message["MessageId"]: message["Body"] for message in answer.get("Messages", [])}
 
     return during(db, Config(server=FREE), use)
 

@@ -41,9 +41,9 @@ alter table inturn_queue rename column settings to said;
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    there = Postgres()
-    yield there
-    there.close()
+    cluster = Postgres()
+    yield cluster
+    cluster.close()
 
 
 def newer(directory: Path, number: int, migration: str) -> str:
@@ -78,16 +78,16 @@ def test_servers_are_upgraded_and_downgraded_one_by_one_under_load(postgres: Pos
     later = newer(tmp_path, 40, ADDING)
     with ExitStack() as stack:
         servers = [Server(url, tmp_path, name, bounds={}) for name in ("one", "two")]
-        for each in servers:
-            stack.callback(each.close)
-            each.start().up()
+        for server in servers:
+            stack.callback(server.close)
+            server.start().up()
         before = version(url)
         queue = servers[0].make()
         with load(servers, queue, tmp_path) as events:
-            for each in servers:
+            for server in servers:
                 time.sleep(0.5)
-                assert each.stop() == 0
-                each.start(PYTHONPATH=later).up()
+                assert server.stop() == 0
+                server.start(PYTHONPATH=later).up()
             time.sleep(0.5)
             assert version(url) == (40,) != before
             assert servers[0].stop() == 0
@@ -97,7 +97,7 @@ def test_servers_are_upgraded_and_downgraded_one_by_one_under_load(postgres: Pos
         counts = figures(events)
         assert counts["messages"] > 50
         assert {name.rpartition(" ")[2] for name in counts if name.startswith("send")} <= {OK, UNKNOWN, "unasked"}
-        logs = "".join(each.log.read_text() for each in servers)
+        logs = "".join(server.log.read_text() for server in servers)
         assert not re.findall(r'.*"level": ?"(?:error|warning)".*', logs)
 
 
@@ -108,8 +108,8 @@ def test_a_server_too_old_for_the_schema_refuses_to_work(
     url = f"{postgres.url}&{postgres.schema()}"
     with ExitStack() as stack:
         old, new = (Server(url, tmp_path, name, bounds={}) for name in ("old", "new"))
-        for each in (old, new):
-            stack.callback(each.close)
+        for server in (old, new):
+            stack.callback(server.close)
         queue = old.start().up().make()
         send = {"QueueUrl": queue, "MessageGroupId": "g"}
         old.client().send_message(**send, MessageBody="kept", MessageDeduplicationId="1")
@@ -117,25 +117,25 @@ def test_a_server_too_old_for_the_schema_refuses_to_work(
         statements = tmp_path / "version41" / "inturn" / "store" / "postgres" / "queue.sql"
         text = re.sub(r"\bsettings\b", "said", statements.read_text())
         statements.write_text(text)
-        mine = stack.enter_context(inturn.open(url))
-        with mine.transaction() as tx:
+        database = stack.enter_context(inturn.open(url))
+        with database.transaction() as tx:
             tx.execute("select 1")
             new.start(PYTHONPATH=later)
             until(lambda: waits(url), "it changes the tables under an open transaction")
         new.up()
         assert version(url) == (41, 41)
         with pytest.raises(StoreMismatch, match="update inturn"):
-            mine.queue("orders.fifo", create=False)
-        with pytest.raises(ClientError) as told:
+            database.queue("orders.fifo", create=False)
+        with pytest.raises(ClientError) as refused:
             old.client().send_message(**send, MessageBody="lost", MessageDeduplicationId="2")
-        assert told.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+        assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
         with pytest.raises(urllib.error.HTTPError) as unwell:
             urllib.request.urlopen(f"{old.url}/ready", timeout=DEADLINE_S)  # noqa: S310 - of this test
         assert unwell.value.code == 503
         assert "changed by a newer inturn" in old.log.read_text()
         assert "update inturn" in old.log.read_text()
         messages = new.client().receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
-        assert [each["Body"] for each in messages] == ["kept"]
+        assert [message["Body"] for message in messages] == ["kept"]
         with pytest.raises(StoreMismatch, match="which needs a version that knows format 41"):
             inturn.open(url)
 

@@ -129,18 +129,21 @@ def test_a_database_dump_contains_no_secret(databases: list[Database], postgres_
     save_key(databases[0], AccessKey(id="plain", secret="secret-0"))  # noqa: S106 - of this test
     assert "secret-0" in dump()
 
-    def use(one: Endpoint) -> None:
-        told = ran("keys", "add", postgres_url, "mailer", "--sealing-key-file", str(file), "--json")
-        secret = json.loads(told)["secret"]
-        until(lambda: code(client(one, "mailer", secret).list_queues) == "")
-        assert code(client(one, "plain", "secret-0").list_queues) == ""
+    def use(endpoint: Endpoint) -> None:
+        printed = ran("keys", "add", postgres_url, "mailer", "--sealing-key-file", str(file), "--json")
+        secret = json.loads(printed)["secret"]
+        until(lambda: code(client(endpoint, "mailer", secret).list_queues) == "")
+        assert code(client(endpoint, "plain", "secret-0").list_queues) == ""
         assert "secret-0" in dump()
         assert ": 1 secret." in ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
         text = dump()
         assert "mailer" in text
-        assert not any(each in text for each in ("secret-0", 's1"', secret, ONE))
+        assert not any(hidden in text for hidden in ("secret-0", 's1"', secret, ONE))
         time.sleep(0.2)  # for some looks
-        assert [code(client(one, *each).list_queues) for each in (("plain", "secret-0"), ("mailer", secret))] == [
+        assert [
+            code(client(endpoint, *credentials).list_queues)
+            for credentials in (("plain", "secret-0"), ("mailer", secret))
+        ] == [
             "",
             "",
         ]
@@ -170,7 +173,7 @@ def test_rotating_sealing_keys_under_load_refuses_no_request(
                 codes[number].append(code(shop.list_queues))
 
         def more() -> None:
-            seen = [len(each) for each in codes]
+            seen = [len(answers) for answers in codes]
             until(lambda: all(len(now) > before + 5 for now, before in zip(codes, seen, strict=True)))
 
         asking = [Running(ask, number) for number in range(4)]
@@ -183,9 +186,9 @@ def test_rotating_sealing_keys_under_load_refuses_no_request(
         finally:
             more()
             is_over.set()
-            for each in asking:
-                each.end()
-        assert {each for seen in codes for each in seen} == {""}
+            for running in asking:
+                running.end()
+        assert {answer for seen in codes for answer in seen} == {""}
 
     during(databases, [sealed_config(file, SHOP), sealed_config(file)], use)
     assert ran("keys", "list", postgres_url).endswith(f"the server's {sealing(ONE).newest}")
@@ -196,9 +199,9 @@ def test_an_access_key_is_refused_while_its_sealing_key_is_missing(
 ) -> None:
     save_key(databases[0], SHOP, sealing(TWO))
 
-    def use(one: Endpoint) -> None:
-        assert code(client(one).list_queues) == "SignatureDoesNotMatch"
-        assert code(client(one, "any", "any").list_queues) == "InvalidClientTokenId"
+    def use(endpoint: Endpoint) -> None:
+        assert code(client(endpoint).list_queues) == "SignatureDoesNotMatch"
+        assert code(client(endpoint, "any", "any").list_queues) == "InvalidClientTokenId"
         assert (
             f"requests with access key shop are refused: the secret of access key 'shop' is sealed with "
             f"sealing key '{sealing(TWO).newest}', which is not configured here" in caplog.text
@@ -206,11 +209,11 @@ def test_an_access_key_is_refused_while_its_sealing_key_is_missing(
         file.write_text("half a k")
         until(lambda: "cannot read the sealing keys; the previous ones stay in use" in caplog.text)
         file.write_text(f"{TWO} {ONE}")
-        until(lambda: code(client(one).list_queues) == "")
+        until(lambda: code(client(endpoint).list_queues) == "")
         file.unlink()
         until(lambda: "No such file" in caplog.text)
         save_key(databases[1], AccessKey(id="new", secret="s2"), sealing(ONE))  # noqa: S106 - of this test
-        until(lambda: code(client(one, "new", "s2").list_queues) == "")
+        until(lambda: code(client(endpoint, "new", "s2").list_queues) == "")
 
     during(databases[:1], [sealed_config(file)], use)
 
@@ -229,8 +232,8 @@ def test_a_half_written_sealing_key_file_is_read_again_later(databases: list[Dat
         save_key(databases[1], SHOP, sealing(ONE))
         file.write_text("")
         assert await server.changed_keys() is None
-        kept = [key.secret for key in await server.changed_keys() or ()]
-        assert kept not in ([], [SHOP.secret]), "it stays so, and requests of the key are refused"
+        key_secrets = [key.secret for key in await server.changed_keys() or ()]
+        assert key_secrets not in ([], [SHOP.secret]), "it stays so, and requests of the key are refused"
 
     asyncio.run(looks())
 
@@ -242,7 +245,7 @@ def test_a_changed_sealed_key_row_is_refused_and_other_keys_still_work(
     for key in (SHOP, other):
         save_key(databases[0], key, sealing(ONE))
 
-    def use(one: Endpoint) -> None:
+    def use(endpoint: Endpoint) -> None:
         copy = (
             "update inturn_server_value set value = (select value from inturn_server_value where name = 'key/shop')"
             " where name = %s"
@@ -250,15 +253,15 @@ def test_a_changed_sealed_key_row_is_refused_and_other_keys_still_work(
         change(postgres_url, copy, "key/other")
         until(lambda: "requests with access key other are refused" in caplog.text)
         assert "belongs to another key" in caplog.text
-        assert code(client(one).list_queues) == ""
+        assert code(client(endpoint).list_queues) == ""
         for secret in ("s1", "s2"):
-            assert code(client(one, "other", secret).list_queues) == "SignatureDoesNotMatch"
-        told = ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
-        assert ": 0 secrets." in told
+            assert code(client(endpoint, "other", secret).list_queues) == "SignatureDoesNotMatch"
+        printed = ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
+        assert ": 0 secrets." in printed
         file.write_text(f"{TWO} {ONE}")
-        told = ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
-        assert ": 1 secret." in told
-        assert "the sealed secret of access key 'other' was changed" in told
+        printed = ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
+        assert ": 1 secret." in printed
+        assert "the sealed secret of access key 'other' was changed" in printed
 
     during(databases[:1], [sealed_config(file)], use)
 
@@ -270,9 +273,9 @@ def test_saving_a_plain_text_key_beside_sealed_keys_is_refused(
     assert "the access keys in the database are sealed" in ran("keys", "add", postgres_url, "mailer")
     assert "no sealing key is configured" in ran("keys", "reseal", postgres_url)
 
-    def use(one: Endpoint) -> None:
-        assert code(client(one).list_queues) == "SignatureDoesNotMatch"
-        assert code(client(one, "mailer", "s2").list_queues) == "InvalidClientTokenId"
+    def use(endpoint: Endpoint) -> None:
+        assert code(client(endpoint).list_queues) == "SignatureDoesNotMatch"
+        assert code(client(endpoint, "mailer", "s2").list_queues) == "InvalidClientTokenId"
 
     mailer = AccessKey(id="mailer", secret="s2")  # noqa: S106 - of this test
     during(databases[:1], [Config(server=PORT, keys=(SHOP, mailer))], use)
@@ -281,10 +284,10 @@ def test_saving_a_plain_text_key_beside_sealed_keys_is_refused(
 
 
 def test_a_file_database_ignores_sealing_keys(tmp_path: Path, file: Path) -> None:
-    def use(one: Endpoint) -> None:
+    def use(endpoint: Endpoint) -> None:
         file.write_text(TWO)
         time.sleep(0.2)  # for some looks
-        assert code(client(one).list_queues) == ""
+        assert code(client(endpoint).list_queues) == ""
 
     with inturn.open(tmp_path / "shop.db", durable=False) as db:
         during([db], [sealed_config(file, SHOP)], use)

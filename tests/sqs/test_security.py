@@ -90,7 +90,7 @@ def test_hostile_groups_and_ids_round_trip_and_match_only_themselves(sqs: Endpoi
 )
 def test_an_invalid_queue_name_neither_creates_nor_finds_a_queue(sqs: Endpoint, tmp_path: Path, name: str) -> None:
     sqs.queue("other")
-    there = sorted(tmp_path.iterdir())
+    files = sorted(tmp_path.iterdir())
     make, find = sqs.client.create_queue, sqs.client.get_queue_url
     assert sqs.refused(make, QueueName=name)[0] == "InvalidParameterValue"
     assert sqs.refused(find, QueueName=name)[0] == "AWS.SimpleQueueService.NonExistentQueue"
@@ -100,7 +100,7 @@ def test_an_invalid_queue_name_neither_creates_nor_finds_a_queue(sqs: Endpoint, 
     if name:
         assert "QueueUrls" not in sqs.client.list_queues(QueueNamePrefix=name)
     assert sqs.client.list_queues()["QueueUrls"] == [sqs.url("other")]
-    assert sorted(tmp_path.iterdir()) == there
+    assert sorted(tmp_path.iterdir()) == files
 
 
 # --- signatures over HTTP ---
@@ -109,7 +109,7 @@ KEYS = (
     AccessKey(id="all", secret="s1"),  # noqa: S106
     AccessKey(id="orders", secret="s2", queues=("orders-*",)),  # noqa: S106
 )
-ALL, ORDERS = (Key(each.id, each.secret or "") for each in KEYS)
+ALL, ORDERS = (Key(key.id, key.secret or "") for key in KEYS)
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +126,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def client(url: str, key: Key = ALL, **options: Any) -> Any:
-    given = Options(**{"retries": {"total_max_attempts": 1}, **options})
+    config = Options(**{"retries": {"total_max_attempts": 1}, **options})
     return boto3.Session(aws_access_key_id=key.id, aws_secret_access_key=key.secret, region_name="us-east-1").client(
-        "sqs", endpoint_url=url, config=given
+        "sqs", endpoint_url=url, config=config
     )
 
 
@@ -169,8 +169,8 @@ def test_an_unsigned_request_is_refused_before_its_parameters_are_read(
 @pytest.mark.parametrize("minutes", [-16, 16])
 def test_a_request_signed_at_another_time_is_refused(guarded: Served, minutes: int) -> None:
     sqs = client(guarded.url)
-    then = datetime.now(UTC) + timedelta(minutes=minutes)
-    with patch("botocore.auth.get_current_datetime", lambda: then):
+    moment = datetime.now(UTC) + timedelta(minutes=minutes)
+    with patch("botocore.auth.get_current_datetime", lambda: moment):
         code, text = refused(sqs.list_queues)
     assert code == "SignatureDoesNotMatch"
     assert text.startswith("Signature expired: " if minutes < 0 else "Signature not yet current: ")
@@ -189,15 +189,15 @@ def test_a_request_changed_in_transit_is_refused(guarded: Served) -> None:
 
 
 def test_a_replayed_request_is_refused(guarded: Served) -> None:
-    kept: list[Any] = []
+    requests: list[Any] = []
     sqs = client(guarded.url)
-    sqs.meta.events.register("before-send.sqs.ListQueues", lambda request, **_: kept.append(request))
+    sqs.meta.events.register("before-send.sqs.ListQueues", lambda request, **_: requests.append(request))
     assert len(sqs.list_queues()["QueueUrls"]) == 2
-    (request,) = kept
+    (request,) = requests
     headers = [
         f"{name}: {value.decode() if isinstance(value, bytes) else value}" for name, value in request.headers.items()
     ]
-    headers = [each for each in headers if not each.lower().startswith("content-length")]
+    headers = [header for header in headers if not header.lower().startswith("content-length")]
     with Client(guarded.port) as raw:
         answer = raw.ask(post(request.body, f"Host: 127.0.0.1:{guarded.port}", *headers).replace(b"Host: a\r\n", b""))
     assert answer.status == 403
@@ -206,7 +206,7 @@ def test_a_replayed_request_is_refused(guarded: Served) -> None:
 
 def test_a_presigned_url_works_once_and_only_unchanged(guarded: Served) -> None:
     url = f"{guarded.url}/?Action=GetQueueUrl&QueueName=orders-eu"
-    target = signed(url, b"", {}, method="GET", key=ALL, at=time.time(), expires=60).target
+    target = signed(url, b"", {}, method="GET", key=ALL, time_s=time.time(), expires=60).target
 
     def asked(target: bytes) -> tuple[int, str]:
         with Client(guarded.port) as raw:
@@ -223,7 +223,7 @@ def test_no_action_reaches_the_queue_of_another_key(guarded: Served) -> None:
     other = f"{guarded.url}/000000000000/other"
     arn = "arn:aws:sqs:us-east-1:000000000000:other"
     handle = {"ReceiptHandle": "x"}
-    one: dict[str, dict[str, Any]] = {
+    parameters: dict[str, dict[str, Any]] = {
         "add_permission": {"Label": "x", "AWSAccountIds": ["0" * 12], "Actions": ["*"]},
         "change_message_visibility": {**handle, "VisibilityTimeout": 0},
         "change_message_visibility_batch": {"Entries": [{"Id": "1", **handle}]},
@@ -248,7 +248,7 @@ def test_no_action_reaches_the_queue_of_another_key(guarded: Served) -> None:
         "start_message_move_task": {"SourceArn": arn},
         "list_message_move_tasks": {"SourceArn": arn},
     }
-    tried = {name: {"QueueUrl": other, **params} for name, params in one.items()} | named
+    tried = {name: {"QueueUrl": other, **params} for name, params in parameters.items()} | named
     assert len(tried) == 21, "all but the lists of all queues, and the cancelling of a task that there is none of"
     for action, params in tried.items():
         assert refused(getattr(sqs, action), **params)[0] == "AccessDenied", action
@@ -261,7 +261,7 @@ def test_permission_is_checked_for_the_queue_in_the_parameters(guarded: Served) 
     """Permission is asked for the queue that the action takes."""
     url = f"{guarded.url}/000000000000/orders-eu"
     form = f"Action=PurgeQueue&QueueUrl={guarded.url}/000000000000/other".encode()
-    sent = signed(url, form, {"Content-Type": "application/x-www-form-urlencoded"}, key=ORDERS, at=time.time())
+    sent = signed(url, form, {"Content-Type": "application/x-www-form-urlencoded"}, key=ORDERS, time_s=time.time())
     headers = [
         f"{name.decode()}: {value.decode()}" for name, value in sent.headers.items() if name != b"content-length"
     ]
@@ -284,12 +284,12 @@ class Process:
         )
         assert self.process.stderr is not None
         self.first = self.process.stderr.readline()
-        found = re.search(rb"http://127\.0\.0\.1:(\d+)", self.first)
-        assert found, self.first
-        self.port = int(found[1])
+        match = re.search(rb"http://127\.0\.0\.1:(\d+)", self.first)
+        assert match, self.first
+        self.port = int(match[1])
         # It tries again, as clients do: a connection may be closed for idleness just when it is used again.
-        again = {"total_max_attempts": 4, "mode": "standard"}
-        self.client = client(f"http://127.0.0.1:{self.port}", max_pool_connections=1, retries=again)
+        retries = {"total_max_attempts": 4, "mode": "standard"}
+        self.client = client(f"http://127.0.0.1:{self.port}", max_pool_connections=1, retries=retries)
 
     def works(self) -> None:
         url = self.client.create_queue(QueueName="q")["QueueUrl"]
@@ -326,18 +326,18 @@ def test_slow_clients_are_disconnected_and_others_served(start: Callable[..., Pr
     with ExitStack() as stack:
 
         def slow(data: bytes) -> Client:
-            made = stack.enter_context(Client(process.port))
-            made.send(data)
-            return made
+            opened = stack.enter_context(Client(process.port))
+            opened.send(data)
+            return opened
 
         silent = [slow(b"") for _ in range(3)]
         heads = [slow(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-A: b") for _ in range(5)]
         bodies = [slow(post(b"a" * 1000)[:-999].replace(b"Host: a", b"Host: localhost")) for _ in range(5)]
-        for each in silent:
-            assert each.is_closed()
-        for each in heads + bodies:
-            assert each.answer().status == 408
-            assert each.is_closed()
+        for connection in silent:
+            assert connection.is_closed()
+        for connection in heads + bodies:
+            assert connection.answer().status == 408
+            assert connection.is_closed()
         process.works()
         deaf = slow(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5_000)
         with suppress(ConnectionError):
@@ -358,10 +358,10 @@ def test_over_the_connection_limit_idle_ones_are_closed_and_new_requests_get_503
     process.works()  # and so has one connection
     with ExitStack() as stack:
         idle = [stack.enter_context(Client(process.port)) for _ in range(19)]
-        for each in idle:
-            assert each.ask(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
+        for connection in idle:
+            assert connection.ask(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
         waiting = ask_for_messages(process, stack, 20)
-        assert all(each.is_closed() for each in idle)
+        assert all(connection.is_closed() for connection in idle)
         refused_one = client(f"http://127.0.0.1:{process.port}")
         with pytest.raises(ClientError) as caught:
             refused_one.list_queues()
@@ -377,13 +377,13 @@ def ask_for_messages(process: Process, stack: ExitStack, count: int) -> list[Cli
     url = process.client.create_queue(QueueName="empty")["QueueUrl"]
     process.client.close()
     form = f"Action=ReceiveMessage&WaitTimeSeconds=20&QueueUrl={url}".encode()
-    made = [stack.enter_context(Client(process.port)) for _ in range(count)]
-    for each in made:
-        each.send(post(form).replace(b"Host: a", b"Host: localhost"))
+    clients = [stack.enter_context(Client(process.port)) for _ in range(count)]
+    for waiting in clients:
+        waiting.send(post(form).replace(b"Host: a", b"Host: localhost"))
     deadline = time.monotonic() + 30
     while status_of(process.port, "/") != 503:  # as long as there is room, there is no such page
         assert time.monotonic() < deadline
-    return made
+    return clients
 
 
 GUARDED = '[[keys]]\nid = "all"\nsecret = "s1"\n'
@@ -392,9 +392,9 @@ GUARDED = '[[keys]]\nid = "all"\nsecret = "s1"\n'
 def unfinished(port: int, key: Key | None) -> bytes:
     """All but the last byte of a request of 4 MiB."""
     target = {"X-Amz-Target": "AmazonSQS.SendMessage"}
-    sent = signed(f"http://127.0.0.1:{port}/", b"", target, key=key or ALL, at=time.time())
+    sent = signed(f"http://127.0.0.1:{port}/", b"", target, key=key or ALL, time_s=time.time())
     lines = [b"%b: %b" % header for header in sent.headers.items() if key or header[0] != b"authorization"]
-    head = b"\r\n".join([b"POST / HTTP/1.1", *(each for each in lines if not each.startswith(b"content-length"))])
+    head = b"\r\n".join([b"POST / HTTP/1.1", *(line for line in lines if not line.startswith(b"content-length"))])
     return b"%b\r\nContent-Length: %d\r\n\r\n%b" % (head, BODY_BYTES, b"a" * (BODY_BYTES - 1))
 
 

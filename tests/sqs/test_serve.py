@@ -157,7 +157,7 @@ def test_a_key_is_limited_to_its_queues_and_actions(db: Database) -> None:
         assert len(sender.send_message_batch(QueueUrl=orders, Entries=entries)["Successful"]) == 1
         start = "User: arn:aws:iam::000000000000:user/sender is not authorized to perform: sqs:"
         on = "on resource: arn:aws:sqs:us-east-1:000000000000:"
-        for call, parameters, said in (
+        for call, parameters, message in (
             (sender.send_message_batch, {"QueueUrl": other, "Entries": entries}, f"{start}sendmessage {on}other"),
             (sender.receive_message, {"QueueUrl": orders}, f"{start}receivemessage {on}orders-eu"),
             (sender.get_queue_url, {"QueueName": "other"}, f"{start}getqueueurl {on}other"),
@@ -165,12 +165,12 @@ def test_a_key_is_limited_to_its_queues_and_actions(db: Database) -> None:
             (sender.list_queues, {}, f"{start}listqueues {on}"),
         ):
             error = denied(call, **parameters)
-            assert (error["Code"], error["Message"]) == ("AccessDenied", said)
+            assert (error["Code"], error["Message"]) == ("AccessDenied", message)
         assert denied(client(url, "sender", "s1").list_queues)["Code"] == "SignatureDoesNotMatch"
         assert denied(client(url, "nobody", "s1").list_queues)["Code"] == "InvalidClientTokenId"
         assert got(url, LIST, b"{}")[0] == 403
         assert b"MissingAuthenticationToken" in got(url, LIST, b"{}")[2]
-        assert sorted(each.rpartition("/")[2] for each in everything.list_queues()["QueueUrls"]) == [
+        assert sorted(url.rpartition("/")[2] for url in everything.list_queues()["QueueUrls"]) == [
             "orders-eu",
             "other",
         ]
@@ -208,10 +208,10 @@ def test_health_ready_and_metrics_pages_describe_the_database(db: Database) -> N
         assert got(f"{url}/ready") == (200, "application/json", b'{"status":"ok","queues":1,"messages":1}')
         status, kind, page = got(f"{url}/metrics?x=1")
         assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-        of = f'database="{db.name}"'.encode()
-        assert b'inturn_queue_messages{%b,queue="orders"} 1.0\n' % of in page
-        assert b'request_duration_seconds_count{action="ListQueues",%b,error_type=""} 1.0\n' % of in page
-        assert b"inturn_server_open_connections{%b} " % of in page
+        label = f'database="{db.name}"'.encode()
+        assert b'inturn_queue_messages{%b,queue="orders"} 1.0\n' % label in page
+        assert b'request_duration_seconds_count{action="ListQueues",%b,error_type=""} 1.0\n' % label in page
+        assert b"inturn_server_open_connections{%b} " % label in page
 
     during(db, Config(server=FREE, keys=KEYS), lambda url: got(f"{url}/health"))
     during(db, Config(server=FREE), use)
@@ -327,8 +327,8 @@ def test_the_endpoint_serves_tls(db: Database, tmp_path: Path) -> None:
     issued = authority.issue_cert("localhost")
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    for each in issued.cert_chain_pems:
-        each.write_to_path(str(tmp_path / "cert.pem"), append=True)
+    for certificate in issued.cert_chain_pems:
+        certificate.write_to_path(str(tmp_path / "cert.pem"), append=True)
     server = ServerConfig(
         host="localhost", port=0, tls_cert=str(tmp_path / "cert.pem"), tls_key=str(tmp_path / "key.pem")
     )
@@ -392,7 +392,7 @@ def test_logs_are_json_lines_without_bodies_and_secrets(lines: Callable[[], list
     db.queue("old").send("x")
     during(db, Config(server=FREE, keys=KEYS), use)
     events = [json.loads(line) for line in lines()]
-    assert [each["event"] for each in events] == ["started", "refused", "stopping", "refused", "stopped"]
+    assert [event["event"] for event in events] == ["started", "refused", "stopping", "refused", "stopped"]
     assert (events[0]["queues"], events[0]["messages"], events[0]["in_flight"], events[0]["keys"]) == (1, 1, 0, 3)
     assert (events[1]["code"], events[1]["action"], events[1]["level"]) == (
         "InvalidClientTokenId",
@@ -413,11 +413,11 @@ def test_control_characters_in_log_messages_are_escaped(lines: Callable[[], list
         int(secret and "")
     except ValueError:
         logging.getLogger("inturn.server").exception("failed\r")
-    said = "\n".join(lines())
-    assert "\x1b" not in said
-    assert "\r" not in said
-    assert "Traceback" in said
-    assert secret not in said
+    output = "\n".join(lines())
+    assert "\x1b" not in output
+    assert "\r" not in output
+    assert "Traceback" in output
+    assert secret not in output
 
 
 # --- the command ---
@@ -440,8 +440,8 @@ class Process:
         self.url: str = self.started["message"].removeprefix("inturn serves ")
 
     def stop(self, *signals: signal.Signals) -> tuple[int, list[dict[str, Any]]]:
-        for each in signals:
-            self.process.send_signal(each)
+        for signum in signals:
+            self.process.send_signal(signum)
         _, errors = self.process.communicate(timeout=30)
         return self.process.returncode, [json.loads(line) for line in errors.splitlines()]
 
@@ -455,9 +455,9 @@ def start() -> Iterator[Callable[..., Process]]:
         return started[-1]
 
     yield start
-    for each in started:
-        each.process.kill()
-        each.process.communicate(timeout=DEADLINE_S)
+    for server in started:
+        server.process.kill()
+        server.process.communicate(timeout=DEADLINE_S)
 
 
 @pytest.mark.thorough
@@ -473,7 +473,7 @@ def test_the_serve_command_keeps_messages_across_a_restart(start: Callable[..., 
     sqs.receive_message(QueueUrl=queue)
     code, events = first.stop(signal.SIGTERM)
     assert code == 0
-    assert [each["message"] for each in events] == ["stopping", "stopped"]
+    assert [event["message"] for event in events] == ["stopping", "stopped"]
     second = start("--db", "shop.db", "--config", "inturn.toml", env={"MY_SECRET": "s"})
     assert {name: second.started[name] for name in ("queues", "messages", "in_flight")} == {
         "queues": 1,
@@ -539,8 +539,8 @@ def test_messages_are_not_delivered_to_a_disconnected_client(start: Callable[...
     sqs = client(process.url)
     queue = sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     body = json.dumps({"QueueUrl": queue, "WaitTimeSeconds": 20}).encode()
-    with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2]))) as gone:
-        gone.sendall(
+    with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2]))) as broken:
+        broken.sendall(
             b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-amz-json-1.0\r\n"
             b"X-Amz-Target: AmazonSQS.ReceiveMessage\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         )
@@ -566,15 +566,15 @@ def test_metrics_count_sent_duplicate_received_and_deleted_messages(start: Calla
         sqs.send_message(QueueUrl=queue, MessageBody="x", MessageGroupId="g", MessageDeduplicationId=dedup_id)
     (message, _) = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
     sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
-    told = got(f"{process.url}/metrics")[2].decode().splitlines()
+    metrics = got(f"{process.url}/metrics")[2].decode().splitlines()
     for line in (
         'inturn_queue_sent_messages_total{database="shop.db",queue="q.fifo"} 2.0',
         'inturn_queue_received_messages_total{database="shop.db",queue="q.fifo"} 2.0',
         'inturn_queue_acknowledged_messages_total{database="shop.db",queue="q.fifo"} 1.0',
         'inturn_queue_duplicate_messages_total{database="shop.db",queue="q.fifo"} 1.0',
     ):
-        assert line in told, [line for line in told if "q.fifo" in line]
-    assert any(line.startswith("inturn_server_commit_commands_count") for line in told)
+        assert line in metrics, [line for line in metrics if "q.fifo" in line]
+    assert any(line.startswith("inturn_server_commit_commands_count") for line in metrics)
     assert process.stop(signal.SIGTERM)[0] == 0
 
 
@@ -600,9 +600,9 @@ def test_invalid_options_and_settings_stop_the_start() -> None:
 @pytest.mark.parametrize("name", ["httptools", "prometheus_client"])
 def test_a_missing_server_extra_is_named_in_the_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [
-        each
-        for each in sys.modules
-        if each.startswith(("inturn.sqs", "inturn.serving.http", "inturn.telemetry.collector", name))
+        module_name
+        for module_name in sys.modules
+        if module_name.startswith(("inturn.sqs", "inturn.serving.http", "inturn.telemetry.collector", name))
     ]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
             process.send_signal(signal.SIGTERM)
             _, log = process.communicate(timeout=DEADLINE_S)
             assert process.returncode == 0, log
-            assert [json.loads(each)["event"] for each in log.splitlines() if '"failed"' not in each] == [
+            assert [json.loads(line)["event"] for line in log.splitlines() if '"failed"' not in line] == [
                 *("stopping", "stopped")
             ]
         finally:

@@ -107,13 +107,13 @@ def test_an_invalid_saved_key_is_logged_and_other_keys_still_work(databases: lis
     def keep(store: Any, _now_ms: int) -> None:
         store.servers.save_value("key/odd", '{"secret": 7}')
 
-    def use(one: Endpoint) -> None:
+    def use(endpoint: Endpoint) -> None:
         databases[1].writer.run(StoreCall("", keep))
         time.sleep(0.2)  # for some looks
-        assert code(client(one).list_queues) == ""
+        assert code(client(endpoint).list_queues) == ""
         assert remove_key(databases[1], "odd")
         save_key(databases[1], AccessKey(id="new", secret="s4"))  # noqa: S106 - of this test
-        until(lambda: code(client(one, "new", "s4").list_queues) == "")
+        until(lambda: code(client(endpoint, "new", "s4").list_queues) == "")
         databases[1].writer.run(StoreCall("", keep))
 
     during(databases[:1], [Config(server=PORT, keys=(SHOP,))], use)
@@ -136,13 +136,13 @@ def test_keys_in_the_database_permit_any_listen_address(databases: list[Database
     with pytest.raises(InputError, match="no access keys"):
         during(databases[:1], [everywhere], lambda _: None)
     save_key(databases[0], SHOP)
-    during(databases[:1], [everywhere], lambda one: client(one).list_queues())
+    during(databases[:1], [everywhere], lambda endpoint: client(endpoint).list_queues())
 
 
 def test_servers_share_region_and_account(
     databases: list[Database], tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = ServerConfig(port=0, region="eu-west-1", account="123456789012")
+    server_config = ServerConfig(port=0, region="eu-west-1", account="123456789012")
     databases[0].queue("q")
 
     def arn(endpoint: Endpoint, region: str = "eu-west-1") -> str:
@@ -150,15 +150,15 @@ def test_servers_share_region_and_account(
         queue = sqs.get_queue_url(QueueName="q")["QueueUrl"]
         return str(sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"])
 
-    assert during(databases[:1], [Config(server=told)], arn) == "arn:aws:sqs:eu-west-1:123456789012:q"
+    assert during(databases[:1], [Config(server=server_config)], arn) == "arn:aws:sqs:eu-west-1:123456789012:q"
     assert during(databases[1:], [Config(server=PORT)], arn) == "arn:aws:sqs:eu-west-1:123456789012:q"
     assert "was" not in caplog.text
     path = tmp_path / "inturn.toml"
     path.write_text('[server]\nport = 0\nregion = "us-east-1"\n')  # the usual one, but it says so
-    again = partial(arn, region="us-east-1")
-    assert during(databases[1:], [load(path)], again) == "arn:aws:sqs:us-east-1:123456789012:q"
+    other_region = partial(arn, region="us-east-1")
+    assert during(databases[1:], [load(path)], other_region) == "arn:aws:sqs:us-east-1:123456789012:q"
     assert 'server/region had the value "eu-west-1", not "us-east-1", in the database; it is replaced' in caplog.text
-    assert during(databases[:1], [Config(server=PORT)], again) == "arn:aws:sqs:us-east-1:123456789012:q"
+    assert during(databases[:1], [Config(server=PORT)], other_region) == "arn:aws:sqs:us-east-1:123456789012:q"
 
 
 def test_servers_share_queues_of_other_regions_and_accounts(databases: list[Database]) -> None:
@@ -197,14 +197,14 @@ def test_a_receive_attempt_repeated_at_another_server_gets_the_same_handles(data
         first, second = client(one), client(two)
         queue = first.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
         for body in ("a", "b"):
-            given = {"MessageBody": body, "MessageGroupId": body, "MessageDeduplicationId": body}
-            first.send_message(QueueUrl=queue, **given)
-        taken = messages(first, queue, ReceiveRequestAttemptId="once")
-        again = messages(second, queue, ReceiveRequestAttemptId="once")
-        assert [each["ReceiptHandle"] for each in again] == [each["ReceiptHandle"] for each in taken]
-        assert len(taken) == 2
-        assert messages(second, queue, ReceiveRequestAttemptId="once") == again
-        second.delete_message(QueueUrl=queue, ReceiptHandle=taken[0]["ReceiptHandle"])
+            parameters = {"MessageBody": body, "MessageGroupId": body, "MessageDeduplicationId": body}
+            first.send_message(QueueUrl=queue, **parameters)
+        received = messages(first, queue, ReceiveRequestAttemptId="once")
+        repeated = messages(second, queue, ReceiveRequestAttemptId="once")
+        assert [message["ReceiptHandle"] for message in repeated] == [message["ReceiptHandle"] for message in received]
+        assert len(received) == 2
+        assert messages(second, queue, ReceiveRequestAttemptId="once") == repeated
+        second.delete_message(QueueUrl=queue, ReceiptHandle=received[0]["ReceiptHandle"])
         assert messages(first, queue, ReceiveRequestAttemptId="once") == []
 
     during(databases, [Config(server=PORT)] * 2, use)
@@ -262,8 +262,8 @@ def test_a_move_task_resumes_at_another_server(databases: list[Database], monkey
 
         until(lambda: state()["Status"] == "COMPLETED")
         assert state()["ApproximateNumberOfMessagesMoved"] == 20
-        told = client(two).get_queue_attributes(QueueUrl=to, AttributeNames=["ApproximateNumberOfMessages"])
-        assert told["Attributes"]["ApproximateNumberOfMessages"] == "20"
+        attributes = client(two).get_queue_attributes(QueueUrl=to, AttributeNames=["ApproximateNumberOfMessages"])
+        assert attributes["Attributes"]["ApproximateNumberOfMessages"] == "20"
 
     during(databases, [Config(server=PORT)] * 2, use)
 
@@ -292,30 +292,30 @@ def test_keys_are_added_listed_and_removed_with_the_cli(
     postgres_url: str, databases: list[Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "There are no keys" in ran("keys", "list", postgres_url)
-    told = ran("keys", "add", postgres_url, "mailer", "--queues", "mails-*", "--actions", "Send*")
+    printed = ran("keys", "add", postgres_url, "mailer", "--queues", "mails-*", "--actions", "Send*")
     (key,) = keys(databases[0])
     assert (key.id, key.queues, key.actions) == ("mailer", ("mails-*",), ("Send*",))
     assert key.secret is not None
-    assert told == f"mailer was added. Its secret, which is not shown again: {key.secret}"
+    assert printed == f"mailer was added. Its secret, which is not shown again: {key.secret}"
     assert len(key.secret) == 40
     listed = ran("keys", "list", postgres_url)
     assert "mailer mails-* Send*" in listed
     assert key.secret not in listed
     ran("keys", "add", postgres_url, "ops", "--admin")
-    assert [(each.id, each.admin) for each in keys(databases[0])] == [("mailer", False), ("ops", True)]
+    assert [(key.id, key.admin) for key in keys(databases[0])] == [("mailer", False), ("ops", True)]
     assert '"admin":true' in ran("keys", "list", postgres_url, "--json").replace(" ", "")
     ran("keys", "remove", postgres_url, "ops")
     assert "admin" not in encode_key(keys(databases[0])[0]), "it is left out"
     monkeypatch.setenv("MINE", "s9")
     assert ran("keys", "add", postgres_url, "mailer", "--secret-env", "MINE") == "mailer was changed."
-    assert [each.secret for each in keys(databases[0])] == ["s9"]
+    assert [key.secret for key in keys(databases[0])] == ["s9"]
     assert ran("keys", "add", postgres_url, "mailer", "--account", "111122223333").startswith("mailer was changed.")
-    assert [each.account for each in keys(databases[0])] == ["111122223333"]
+    assert [key.account for key in keys(databases[0])] == ["111122223333"]
     assert "111122223333" in ran("keys", "list", postgres_url)
     assert '"account": "111122223333"' in ran("keys", "list", postgres_url, "--json")
     assert "account is '1'; expected 12 digits" in ran("keys", "add", postgres_url, "x", "--account", "1")
-    told = ran("keys", "add", postgres_url, "x", "--secret-env", "NONE")
-    assert "--secret-env is 'NONE', an environment variable that is not set or is empty" in " ".join(told.split())
+    printed = ran("keys", "add", postgres_url, "x", "--secret-env", "NONE")
+    assert "--secret-env is 'NONE', an environment variable that is not set or is empty" in " ".join(printed.split())
     assert "unknown action 'Fly'" in ran("keys", "add", postgres_url, "x", "--actions", "Fly")
     assert "letters, digits" in ran("keys", "add", postgres_url, "a b")
     assert "mailer was removed" in ran("keys", "remove", postgres_url, "mailer")
@@ -329,11 +329,11 @@ def test_the_keys_command_refuses_a_file_database(tmp_path: Any) -> None:
 
 
 def test_cli_commands_accept_postgresql_queue_addresses(postgres_url: str) -> None:
-    at = f"{postgres_url}#orders"
-    assert ran("queue", "create", at) == f"{shown(at)} was created."
-    ran("send", at, "hello", "--group", "a")
+    address = f"{postgres_url}#orders"
+    assert ran("queue", "create", address) == f"{shown(address)} was created."
+    ran("send", address, "hello", "--group", "a")
     assert "orders 1" in ran("queue", "list", postgres_url)
-    assert "hello" in ran("receive", at)
+    assert "hello" in ran("receive", address)
     assert "names no queue" in ran("send", postgres_url, "hello")
 
 
@@ -356,9 +356,9 @@ def test_error_messages_contain_no_password() -> None:
     for sign in ("", "%20", "%", "@", "/", ":", "#", "?", "&"):
         secret = f"xqj{sign}zwk"
         for words in (["queue", "list"], ["keys", "list"], ["serve", "--db"]):
-            told = ran(*words, f"postgresql://me:{secret}@127.0.0.1:1/shop?connect_timeout=1")
-            assert "xqj" not in told, told
-            assert "zwk" not in told, told
-            assert "me@127.0.0.1:1/shop" in told
-        told = ran("queue", "list", f"postgresql://127.0.0.1:1/shop?user=me&password=xqj{sign}&connect_timeout=1")
-        assert "xqj" not in told, told
+            printed = ran(*words, f"postgresql://me:{secret}@127.0.0.1:1/shop?connect_timeout=1")
+            assert "xqj" not in printed, printed
+            assert "zwk" not in printed, printed
+            assert "me@127.0.0.1:1/shop" in printed
+        printed = ran("queue", "list", f"postgresql://127.0.0.1:1/shop?user=me&password=xqj{sign}&connect_timeout=1")
+        assert "xqj" not in printed, printed

@@ -88,12 +88,12 @@ def test_a_webhook_is_stored_once_and_its_redelivery_accepted(db: Database) -> N
         ]
 
     assert during(db, use) == ["202 accepted", "202 duplicate", "202 accepted", "202 duplicate"]
-    found = db.queue("orders").peek()
-    assert [(each.group, each.revision, each.dedup_id) for each in found] == [
+    messages = db.queue("orders").peek()
+    assert [(message.group, message.revision, message.dedup_id) for message in messages] == [
         ("ord_7", 1, "msg_1"),
         ("ord_7", 2, "msg_2"),
     ]
-    assert found[0].body == json.loads(order(1))
+    assert messages[0].body == json.loads(order(1))
     assert db.queue("orders").info().settings.dedup_window_s is None  # retries go on for days
 
 
@@ -102,10 +102,10 @@ def test_stripe_and_github_webhooks_are_accepted_and_deduplicated(db: Database) 
     job = encoded({"action": "queued", "workflow_job": {"id": 29679449, "status": "queued"}})
 
     def use(url: str) -> list[str]:
-        told = [post(f"{url}/webhooks/billing", event, sender.stripe(event)) for _ in range(2)]
-        told += [post(f"{url}/webhooks/ci", job, sender.github("d-1", "workflow_job", job)) for _ in range(2)]
-        told.append(post(f"{url}/webhooks/ci", job, sender.github("d-2", "workflow_job", job)))
-        return [each.verdict for each in told]
+        answers = [post(f"{url}/webhooks/billing", event, sender.stripe(event)) for _ in range(2)]
+        answers += [post(f"{url}/webhooks/ci", job, sender.github("d-1", "workflow_job", job)) for _ in range(2)]
+        answers.append(post(f"{url}/webhooks/ci", job, sender.github("d-2", "workflow_job", job)))
+        return [answer.verdict for answer in answers]
 
     assert during(db, use) == ["202 accepted", "202 duplicate", "202 accepted", "202 duplicate", "202 accepted"]
     (message,) = db.queue("billing").peek()
@@ -117,24 +117,24 @@ def test_stripe_and_github_webhooks_are_accepted_and_deduplicated(db: Database) 
 
 def test_a_refused_webhook_is_not_stored_and_its_status_says_why(file: Database) -> None:
     body, now = order(1), time.time()
-    good = sender.standard("msg_1", body, now)
+    valid = sender.standard("msg_1", body, now)
     long = b'"' + b"x" * 2**20 + b'"'
     cases: list[tuple[int, str, bytes, dict[str, str]]] = [
-        (401, "shop", body.replace(b"paid", b"free"), good),  # forged
-        (401, "shop", body, {**good, "Webhook-Id": "msg_2"}),
+        (401, "shop", body.replace(b"paid", b"free"), valid),  # forged
+        (401, "shop", body, {**valid, "Webhook-Id": "msg_2"}),
         (401, "shop", body, sender.standard("msg_1", body, now, "whsec_c29tZS1vdGhlci1zZWNyZXQtMDAwMDAw")),
         (401, "shop", body, sender.standard("msg_1", body, now - 400)),  # replayed
         (401, "shop", body, sender.standard("msg_1", body, now + 400)),  # a clock that is wrong
         (400, "shop", body, {}),
-        (400, "shop", body, {**good, "Webhook-Signature": "garbage"}),
-        (400, "shop", body, {**good, "Webhook-Timestamp": "soon"}),
-        (400, "billing", body, good),
+        (400, "shop", body, {**valid, "Webhook-Signature": "garbage"}),
+        (400, "shop", body, {**valid, "Webhook-Timestamp": "soon"}),
+        (400, "billing", body, valid),
         (401, "billing", body, sender.stripe(body, now - 400)),
         (400, "ci", body, {"X-Hub-Signature-256": "sha1=00"}),
         (401, "ci", body, {"X-Hub-Signature-256": "sha256=00"}),
-        (404, "nowhere", body, good),
-        (404, "", body, good),
-        (404, "shop/more", body, good),
+        (404, "nowhere", body, valid),
+        (404, "", body, valid),
+        (404, "shop/more", body, valid),
         (413, "shop", long, sender.standard("msg_1", long, now)),
         (403, "open", body, {"Origin": "https://example.org"}),
         (403, "open", body, {"Host": "example.org"}),
@@ -142,12 +142,12 @@ def test_a_refused_webhook_is_not_stored_and_its_status_says_why(file: Database)
 
     def use(url: str) -> None:
         for status, name, content, headers in cases:
-            told = post(f"{url}/webhooks/{name}", content, headers)
-            assert (told.status, json.loads(told.body).keys()) == (status, {"error"}), (name, headers, told)
+            answer = post(f"{url}/webhooks/{name}", content, headers)
+            assert (answer.status, json.loads(answer.body).keys()) == (status, {"error"}), (name, headers, answer)
         for method in ("GET", "PUT"):
-            assert post(f"{url}/webhooks/shop", body, good, method).status == 405
+            assert post(f"{url}/webhooks/shop", body, valid, method).status == 405
         assert post(f"{url}/webhooks/open?from=here", body, {}).verdict == "202 accepted"
-        assert post(f"{url}/webhooks/shop", body, good).verdict == "202 accepted"  # none of them has used its id up
+        assert post(f"{url}/webhooks/shop", body, valid).verdict == "202 accepted"  # none of them has used its id up
 
     during(file, use)
     assert len(file.queue("orders").peek()) == 1
@@ -176,12 +176,12 @@ def test_a_signed_webhook_that_cannot_be_mapped_is_stored_as_rejected(db: Databa
     def use(url: str) -> list[str]:
         more = {"Authorization": "Bearer xqjzwk", "X-Trace": "t-1"}
         hook = f"{url}/webhooks/shop"
-        return [post(hook, each, sender.standard(f"m{n}", each) | more).verdict for n, each in enumerate(poison)]
+        return [post(hook, body, sender.standard(f"m{n}", body) | more).verdict for n, body in enumerate(poison)]
 
     assert during(db, use) == ["202 rejected"] * len(poison)
     rejected = list(SourceControl(db, "shop").rejected())
-    assert [each.body for each in rejected] == poison
-    assert [each.reason for each in rejected][3:5] == [
+    assert [record.body for record in rejected] == poison
+    assert [record.reason for record in rejected][3:5] == [
         "the record has no group",
         "the revision is 'x'; expected a whole number of at most 64 bits",
     ]
@@ -204,16 +204,16 @@ def test_a_full_or_deleted_queue_gets_503_with_retry_after(file: Database) -> No
     def use(url: str) -> None:
         for number, expected in enumerate((202, 503), 1):
             body = order(number)
-            told = post(f"{url}/webhooks/shop", body, sender.standard(f"msg_{number}", body))
-            assert told.status == expected
-        assert told.headers["Retry-After"] == "1"
+            answer = post(f"{url}/webhooks/shop", body, sender.standard(f"msg_{number}", body))
+            assert answer.status == expected
+        assert answer.headers["Retry-After"] == "1"
         (message,) = orders.receive()
         message.ack()
         assert post(f"{url}/webhooks/shop", body, sender.standard("msg_2", body)).verdict == "202 accepted"
         orders.delete()
-        told = post(f"{url}/webhooks/shop", body, sender.standard("msg_3", body))
-        assert (told.status, told.headers["Retry-After"]) == (503, "1")
-        assert b"orders" not in told.body  # errors of this side are for its log
+        answer = post(f"{url}/webhooks/shop", body, sender.standard("msg_3", body))
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        assert b"orders" not in answer.body  # errors of this side are for its log
 
     during(file, use)
 
@@ -234,10 +234,10 @@ def test_webhooks_and_the_api_are_served_together(file: Database) -> None:
         assert post(f"{url}/webhooks/shop", body, sender.standard("m", body)).status == 202
         known = {"endpoint_url": url, "region_name": "us-east-1", "aws_access_key_id": "all"}
         sqs = boto3.client("sqs", aws_secret_access_key="s1", **known)  # noqa: S106
-        found = sqs.receive_message(QueueUrl=sqs.get_queue_url(QueueName="orders")["QueueUrl"])["Messages"]
+        messages = sqs.receive_message(QueueUrl=sqs.get_queue_url(QueueName="orders")["QueueUrl"])["Messages"]
         with pytest.raises(ClientError):
             boto3.client("sqs", aws_secret_access_key="s2", **known).list_queues()  # noqa: S106
-        return str(found[0]["Body"])
+        return str(messages[0]["Body"])
 
     assert json.loads(during(file, use, *HOOKS[:3], keys=keys)) == json.loads(order(1))
 
@@ -245,8 +245,8 @@ def test_webhooks_and_the_api_are_served_together(file: Database) -> None:
 def test_without_webhooks_their_paths_belong_to_the_api(file: Database) -> None:
     async def main() -> int:
         async with Endpoint(file, Config(server=FREE)) as endpoint:
-            told = await asyncio.to_thread(post, f"{endpoint.url}/webhooks/shop", b"Action=ListQueues", {})
-            return told.status
+            answer = await asyncio.to_thread(post, f"{endpoint.url}/webhooks/shop", b"Action=ListQueues", {})
+            return answer.status
 
     assert asyncio.run(main()) == 200
 
@@ -272,12 +272,12 @@ def loaded(folder: Path, text: str, environ: dict[str, str] | None = None) -> We
 
 def test_webhook_secrets_come_from_the_config_the_environment_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "secrets").write_text("s-one\ns-two\n\n")
-    for line in ('secrets = ["s-one", "s-two"]', 'secrets_env = "BILLING"', 'secrets_file = "secrets"'):
-        found = loaded(tmp_path, TEXT % line, {"BILLING": "s-one\ns-two"})
-        assert found.secrets == found.webhook().secrets == ("s-one", "s-two")
-        assert "s-one" not in repr(found)
-        assert "s-one" not in repr(found.webhook())
-    assert found.webhook().mapping.group == "body.data.object.id"
+    for setting in ('secrets = ["s-one", "s-two"]', 'secrets_env = "BILLING"', 'secrets_file = "secrets"'):
+        webhook = loaded(tmp_path, TEXT % setting, {"BILLING": "s-one\ns-two"})
+        assert webhook.secrets == webhook.webhook().secrets == ("s-one", "s-two")
+        assert "s-one" not in repr(webhook)
+        assert "s-one" not in repr(webhook.webhook())
+    assert webhook.webhook().mapping.group == "body.data.object.id"
 
 
 @pytest.mark.parametrize(

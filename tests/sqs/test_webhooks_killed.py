@@ -47,33 +47,33 @@ def test_a_killed_endpoint_stores_every_accepted_webhook_exactly_once(
     command = [sys.executable, "-m", "inturn", "serve", "--db", address, "--port", str(port), "--config", str(config)]
     accepted: list[tuple[str, int]] = []
     number = 0
-    for at, _ in [*deaths(OF_A_TRANSACTION, soak_times * LIVES, chance, reached=(6, 30), after_s=None), Death("")]:
-        server = subprocess.Popen(command, env=os.environ | {"INTURN_KILL_AT": at}, stderr=subprocess.DEVNULL)
-        for _ in range(60 if at else 15):
+    for point, _ in [*deaths(OF_A_TRANSACTION, soak_times * LIVES, chance, reached=(6, 30), after_s=None), Death("")]:
+        server = subprocess.Popen(command, env=os.environ | {"INTURN_KILL_AT": point}, stderr=subprocess.DEVNULL)
+        for _ in range(60 if point else 15):
             if not _is_accepted(port, server, number):
                 break
             accepted.append((f"a{number % 3}", number))
             number += 1
         server.terminate()
-        assert server.wait(WAIT_S) == (-signal.SIGKILL if at else 0)
+        assert server.wait(WAIT_S) == (-signal.SIGKILL if point else 0)
     assert number > 15
     with inturn.open(address) as db:
         messages = db.queue("orders").peek(1000)
     last = (f"a{number % 3}", number)  # perhaps committed, though the sender had no answer
-    found = [(str(each.group), int(each.revision or 0)) for each in messages]
+    pairs = [(str(message.group), int(message.revision or 0)) for message in messages]
     check_or_raise(
         [
             *(
                 SendCall(client="sender", asked=n, answered=n, dedup_id=str(n), group=group, body="", number=n)
-                for group, n in [*accepted, last][: max(len(accepted), len(found))]
+                for group, n in [*accepted, last][: max(len(accepted), len(pairs))]
             ),
             *(
-                AppliedEffect(client="queue", asked=at, dedup_id=str(n), group=group, number=n, place=at)
-                for at, (group, n) in enumerate(found)
+                AppliedEffect(client="queue", asked=position, dedup_id=str(n), group=group, number=n, place=position)
+                for position, (group, n) in enumerate(pairs)
             ),
         ]
     )
-    assert [n for _, n in found] == list(range(len(found)))
+    assert [n for _, n in pairs] == list(range(len(pairs)))
 
 
 def _is_accepted(port: int, server: "subprocess.Popen[bytes]", number: int) -> bool:

@@ -46,9 +46,9 @@ def test_a_response_is_parsed_unchanged_by_botocore(protocol: str, action: str, 
     tree = {} if shape is None else data.draw(trees(shape, st.text(XML, max_size=20)))
     answer: Shape = msgspec.convert(tree, type=ACTIONS[action].answer)
     call = wire.ApiCall(Protocol(protocol), action, answer)
-    told = read(protocol, action, wire.answered(call, answer, ID))
-    about = told.pop("ResponseMetadata")
-    assert lean(told) == lean(tree)
+    parsed = read(protocol, action, wire.answered(call, answer, ID))
+    about = parsed.pop("ResponseMetadata")
+    assert lean(parsed) == lean(tree)
     assert about["RequestId"] == ID
     assert about["HTTPStatusCode"] == 200
 
@@ -57,12 +57,12 @@ def test_a_response_is_parsed_unchanged_by_botocore(protocol: str, action: str, 
 @given(text=st.text(XML, max_size=20))
 def test_an_error_is_parsed_unchanged_by_botocore(protocol: str, text: str) -> None:
     response = wire.refused(Protocol(protocol), errors.purge_queue_in_progress(text), ID)
-    told = read(protocol, "PurgeQueue", response)
-    assert told["Error"]["Code"] == "AWS.SimpleQueueService.PurgeQueueInProgress"
-    assert told["Error"]["Type"] == "Sender"
-    assert told["Error"]["Message"] == f"Only one PurgeQueue operation on {text} is allowed every 60 seconds."
-    assert told["ResponseMetadata"]["RequestId"] == ID
-    assert told["ResponseMetadata"]["HTTPStatusCode"] == 403
+    parsed = read(protocol, "PurgeQueue", response)
+    assert parsed["Error"]["Code"] == "AWS.SimpleQueueService.PurgeQueueInProgress"
+    assert parsed["Error"]["Type"] == "Sender"
+    assert parsed["Error"]["Message"] == f"Only one PurgeQueue operation on {text} is allowed every 60 seconds."
+    assert parsed["ResponseMetadata"]["RequestId"] == ID
+    assert parsed["ResponseMetadata"]["HTTPStatusCode"] == 403
 
 
 @pytest.mark.parametrize(

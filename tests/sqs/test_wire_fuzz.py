@@ -40,8 +40,8 @@ def tried(request: Request) -> None:
     protocol = wire.protocol_of(request)
     try:
         call = wire.parse(request)
-    except SqsError as told:
-        error = told
+    except SqsError as caught:
+        error = caught
     else:
         assert call.protocol is protocol
         assert isinstance(call.params, ACTIONS[call.action].params)

@@ -92,17 +92,17 @@ def test_a_json_null_counts_as_a_missing_field(action: str, body: str, params: o
     ],
 )
 def test_malformed_json_is_refused_with_the_reason(action: str, body: bytes | str, code: str, says: str) -> None:
-    with pytest.raises(SqsError) as told:
+    with pytest.raises(SqsError) as refused:
         wire.parse(request(action, body))
-    assert told.value.code == code
-    assert says in told.value.message
-    assert len(told.value.message) < 400
+    assert refused.value.code == code
+    assert says in refused.value.message
+    assert len(refused.value.message) < 400
 
 
 def test_a_json_request_without_a_target_is_refused_with_a_hint() -> None:
-    with pytest.raises(SqsError, match=r"X-Amz-Target: AmazonSQS\.SendMessage") as told:
+    with pytest.raises(SqsError, match=r"X-Amz-Target: AmazonSQS\.SendMessage") as refused:
         wire.parse(Request("POST", b"/", {b"content-type": b"application/x-amz-json-1.0"}, b"{}", ""))
-    assert told.value.code == "MissingActionException"
+    assert refused.value.code == "MissingActionException"
 
 
 def test_a_target_of_another_service_is_refused() -> None:

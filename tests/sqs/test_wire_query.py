@@ -56,9 +56,9 @@ def read(form: str) -> Any:
 
 
 def refused(form: str, **how: Any) -> SqsError:
-    with pytest.raises(SqsError) as told:
+    with pytest.raises(SqsError) as caught:
         parsed(form, **how)
-    return told.value
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -310,8 +310,8 @@ def test_empty_xml_elements_are_self_closing() -> None:
     call = ApiCall(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer())
     assert b"<ReceiveMessageResult/><ResponseMetadata>" in wire.answered(call, ReceiveMessageAnswer(), "r").body
     message = ApiMessage("m", "h", "d", "", {"": ""})
-    told = wire.answered(call, ReceiveMessageAnswer([message]), "r").body
-    assert b"<Body/><Attribute><Name/><Value/></Attribute></Message>" in told
+    body = wire.answered(call, ReceiveMessageAnswer([message]), "r").body
+    assert b"<Body/><Attribute><Name/><Value/></Attribute></Message>" in body
     assert b"<Message/><Detail/>" in wire.refused(Protocol.QUERY, errors.over_limit(""), "r").body
 
 
@@ -339,9 +339,9 @@ def test_a_form_is_answered_in_json_if_accepted(accept: str, protocol: Protocol)
 def in_json(action: str, answer: Any) -> Any:
     response = wire.answered(ApiCall(Protocol.QUERY_JSON, action, answer), answer, "r")
     assert (response.status, response.content_type) == (200, "application/json")
-    told = json.loads(response.body)
-    assert told[f"{action}Response"].pop("ResponseMetadata") == {"RequestId": "r"}
-    return told
+    document = json.loads(response.body)
+    assert document[f"{action}Response"].pop("ResponseMetadata") == {"RequestId": "r"}
+    return document
 
 
 def test_json_responses_to_forms_have_the_structure_of_the_xml_ones() -> None:
@@ -395,8 +395,8 @@ def test_every_response_to_a_form_encodes_as_json(action: str) -> None:
     kind = ACTIONS[action].answer
     info: Any = msgspec.inspect.type_info(kind)
     required = {field.encode_name: _some(field.type) for field in info.fields if field.required}
-    told = in_json(action, msgspec.convert(required, kind))
-    assert {*told[f"{action}Response"]} <= {f"{action}Result"}
+    document = in_json(action, msgspec.convert(required, kind))
+    assert {*document[f"{action}Response"]} <= {f"{action}Result"}
 
 
 def _some(kind: Any) -> Any:

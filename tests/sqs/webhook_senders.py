@@ -35,15 +35,15 @@ def post(url: str, body: bytes, headers: dict[str, str], method: str = "POST") -
 
 
 def standard(id_: str, body: bytes, at_s: float | None = None, secret: str = STANDARD) -> dict[str, str]:
-    at = dt.datetime.fromtimestamp(int(time.time() if at_s is None else at_s), dt.UTC)
-    signature = standardwebhooks.Webhook(secret).sign(id_, at, body.decode("latin-1") if body else "")
-    return {"Webhook-Id": id_, "Webhook-Timestamp": str(int(at.timestamp())), "Webhook-Signature": signature}
+    moment = dt.datetime.fromtimestamp(int(time.time() if at_s is None else at_s), dt.UTC)
+    signature = standardwebhooks.Webhook(secret).sign(id_, moment, body.decode("latin-1") if body else "")
+    return {"Webhook-Id": id_, "Webhook-Timestamp": str(int(moment.timestamp())), "Webhook-Signature": signature}
 
 
 def stripe(body: bytes, at_s: float | None = None, secret: str = STRIPE) -> dict[str, str]:
-    at = int(time.time() if at_s is None else at_s)
-    digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-    return {"Stripe-Signature": f"t={at},v1={digest}"}
+    time_s = int(time.time() if at_s is None else at_s)
+    digest = hmac.new(secret.encode(), f"{time_s}.".encode() + body, hashlib.sha256).hexdigest()
+    return {"Stripe-Signature": f"t={time_s},v1={digest}"}
 
 
 def github(delivery: str, event: str, body: bytes) -> dict[str, str]:

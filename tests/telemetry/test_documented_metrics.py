@@ -21,17 +21,17 @@ def documented() -> list[list[Row]]:
     text = (ROOT / "docs" / "telemetry.md").read_text()
     every, own = text.split("### The endpoint")
     return [
-        [(name, kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in ROW.findall(each)]
-        for each in (every, own)
+        [(name, kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in ROW.findall(section)]
+        for section in (every, own)
     ]
 
 
 def shown(read: Iterable[Family]) -> list[Row]:
     """The rows of families, with the names that Prometheus shows."""
     rows = []
-    for each in read:
-        name = metric(each._replace(values={})).name
-        rows.append((f"{name}_total" if each.kind == "counter" else name, each.kind, each.labels))
+    for family in read:
+        name = metric(family._replace(values={})).name
+        rows.append((f"{name}_total" if family.kind == "counter" else name, family.kind, family.labels))
     return rows
 
 

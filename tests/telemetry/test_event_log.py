@@ -99,7 +99,7 @@ def test_a_log_line_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = caplog.records
     line, *trace = TextLines().format(record).splitlines()
     assert line.endswith(f" error   inturn.test: x{ESCAPED} peer='z{ESCAPED} b=1'")
-    assert all(each.startswith("  ") and each.isprintable() for each in trace)
+    assert all(line.startswith("  ") and line.isprintable() for line in trace)
     (document,) = JsonLines().format(record).splitlines()
     assert document.isprintable()
     assert document.isascii()
@@ -109,7 +109,7 @@ def test_a_log_line_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:
 def test_text_logs_show_only_fields_not_in_the_message(events: EventLogger, caplog: pytest.LogCaptureFixture) -> None:
     events.info("retry", "ledger", "group %(group)r is tried again", group="a", pause_s=0.5, error="", note='a "b"')
     logging.getLogger("inturn.test").warning("port %d", 5, extra={"port": 5})
-    event, plain = [TextLines().format(each).partition(": ")[2] for each in caplog.records]
+    event, plain = [TextLines().format(record).partition(": ")[2] for record in caplog.records]
     assert event == """group 'a' is tried again pause_s=0.5 error='' note='a "b"'"""
     assert plain == "port 5 port=5"
     assert list(json.loads(JsonLines().format(caplog.records[0]))) == [
@@ -129,4 +129,4 @@ def test_text_and_json_logs_include_the_traceback(caplog: pytest.LogCaptureFixtu
 
 def test_the_library_logger_has_only_a_null_handler() -> None:
     handlers = logging.getLogger("inturn").handlers
-    assert [type(each) for each in handlers] == [logging.NullHandler]
+    assert [type(handler) for handler in handlers] == [logging.NullHandler]

@@ -27,10 +27,12 @@ def ingest(db: Database, log: Log, lease_s: float = 10.0) -> Ingest:
 def samples(collector: Collector, name: str) -> dict[tuple[str, ...], float]:
     """The values of a metric by its labels without the database."""
     return {
-        tuple(each.labels[label] for label in sorted(each.labels) if label not in {"database", "source"}): each.value
+        tuple(
+            sample.labels[label] for label in sorted(sample.labels) if label not in {"database", "source"}
+        ): sample.value
         for family in collector.collect()
-        for each in family.samples
-        if each.name == name
+        for sample in family.samples
+        if sample.name == name
     }
 
 
@@ -55,17 +57,17 @@ def running(db: Database, log: Log) -> Iterator[Ingest]:
 
 @pytest.mark.usefixtures("running")
 def test_source_metrics_show_status_and_counts_per_partition(db: Database) -> None:
-    found = telemetry.prometheus(db, registry=CollectorRegistry())
-    statuses = samples(found, "inturn_source_partitions")
+    collector = telemetry.prometheus(db, registry=CollectorRegistry())
+    statuses = samples(collector, "inturn_source_partitions")
     assert {status for status, value in statuses.items() if value} == {
         (name, name) for name in ("read", "paused", "refused", "unread")
     }
     assert len(statuses) == 20, "those that do not hold are 0, so an alert ends"
-    assert samples(found, "inturn_source_records_total")["read", "received"] == 6
-    assert samples(found, "inturn_source_records_total")["read", "rejected"] == 2
-    assert samples(found, "inturn_source_lag")[("read",)] == 0
-    assert samples(found, "inturn_source_age_seconds")[("read",)] == 0
-    idle = samples(found, "inturn_source_idle_seconds")
+    assert samples(collector, "inturn_source_records_total")["read", "received"] == 6
+    assert samples(collector, "inturn_source_records_total")["read", "rejected"] == 2
+    assert samples(collector, "inturn_source_lag")[("read",)] == 0
+    assert samples(collector, "inturn_source_age_seconds")[("read",)] == 0
+    idle = samples(collector, "inturn_source_idle_seconds")
     assert idle.keys() == {("read",), ("paused",), ("refused",), ("unread",)}
     assert max(idle.values()) < 600
 
@@ -74,18 +76,18 @@ def test_an_unread_partition_has_no_time_metrics(db: Database) -> None:
     db.queue("payments")
     host = ingest(db, Log(new=[]))
     host.run(until="caught up")
-    found = telemetry.prometheus(db, registry=CollectorRegistry())
-    assert samples(found, "inturn_source_idle_seconds") == {}
-    assert samples(found, "inturn_source_records_total")["new", "received"] == 0
+    collector = telemetry.prometheus(db, registry=CollectorRegistry())
+    assert samples(collector, "inturn_source_idle_seconds") == {}
+    assert samples(collector, "inturn_source_records_total")["new", "received"] == 0
 
 
 def test_a_file_read_to_its_end_counts_as_finished(db: Database, tmp_path: Path) -> None:
     (tmp_path / "1.jsonl").write_bytes(b'{"n": 1}')
     mapping = MessageMapping(group="partition")
     Ingest(FolderSource(tmp_path), db.queue("payments"), mapping, name="bank").run(until="caught up")
-    (one,) = db.figures().sources
-    assert {status for status, count in one.partitions.items() if count} == {"finished"}
-    assert (one.lag, one.age_s) == (0, 0)
+    (source,) = db.figures().sources
+    assert {status for status, count in source.partitions.items() if count} == {"finished"}
+    assert (source.lag, source.age_s) == (0, 0)
 
 
 def test_many_partitions_are_summed_into_one_series(db: Database) -> None:
@@ -96,12 +98,18 @@ def test_many_partitions_are_summed_into_one_series(db: Database) -> None:
     log.partitions["more"] = [RECORD, b"{}"]
     ingest(db, log).run(until="caught up")
     SourceControl(db, "bank").pause("more")
-    (one,) = db.figures().sources
-    assert one.partition == "*"
-    assert one.partitions == {"read": 0, "unread": limits.FIGURES_PARTITIONS, "finished": 0, "paused": 1, "refused": 0}
-    assert (one.received, one.rejected, one.moved, one.lag) == (limits.FIGURES_PARTITIONS + 1, 1, 0, 0)
-    assert one.age_s == 0
-    assert one.idle_s is not None
+    (source,) = db.figures().sources
+    assert source.partition == "*"
+    assert source.partitions == {
+        "read": 0,
+        "unread": limits.FIGURES_PARTITIONS,
+        "finished": 0,
+        "paused": 1,
+        "refused": 0,
+    }
+    assert (source.received, source.rejected, source.moved, source.lag) == (limits.FIGURES_PARTITIONS + 1, 1, 0, 0)
+    assert source.age_s == 0
+    assert source.idle_s is not None
 
 
 @pytest.mark.usefixtures("running")
@@ -113,29 +121,29 @@ def test_opentelemetry_has_the_same_source_metrics(db: Database) -> None:
     finally:
         telemetry.uninstrument()
     assert data is not None
-    found = {
+    metrics = {
         metric.name: {
-            tuple((each.attributes or {}).values())[2:]: each.value
-            for each in metric.data.data_points
-            if isinstance(each, NumberDataPoint)
+            tuple((point.attributes or {}).values())[2:]: point.value
+            for point in metric.data.data_points
+            if isinstance(point, NumberDataPoint)
         }
         for of_resource in data.resource_metrics
         for scope in of_resource.scope_metrics
         for metric in scope.metrics
         if metric.name.startswith("inturn.source.")
     }
-    assert found["inturn.source.partitions"]["refused", "refused"] == 1
-    assert found["inturn.source.records"]["read", "rejected"] == 2
-    assert found["inturn.source.lag"][("read",)] == 0
-    assert {"inturn.source.age", "inturn.source.idle", "inturn.source.moved_messages"} <= found.keys()
+    assert metrics["inturn.source.partitions"]["refused", "refused"] == 1
+    assert metrics["inturn.source.records"]["read", "rejected"] == 2
+    assert metrics["inturn.source.lag"][("read",)] == 0
+    assert {"inturn.source.age", "inturn.source.idle", "inturn.source.moved_messages"} <= metrics.keys()
 
 
 def test_rejected_records_dropped_over_the_limit_are_counted(db: Database) -> None:
     log = Log(p=[b"{}"] * 5 + [RECORD], q=[b"{}"] * 2)
     Ingest(Scripted(log), db.queue("payments"), MAPPING, name="bank", max_rejected=2).run(until="caught up")
-    found = telemetry.prometheus(db, registry=CollectorRegistry())
-    assert sum(samples(found, "inturn_source_dropped_records_total").values()) == 5
-    assert samples(found, "inturn_source_dropped_records_total") == {
-        (each.name,): each.dropped for each in SourceControl(db, "bank").partitions()
+    collector = telemetry.prometheus(db, registry=CollectorRegistry())
+    assert sum(samples(collector, "inturn_source_dropped_records_total").values()) == 5
+    assert samples(collector, "inturn_source_dropped_records_total") == {
+        (partition.name,): partition.dropped for partition in SourceControl(db, "bank").partitions()
     }
-    assert samples(found, "inturn_source_records_total")["p", "rejected"] == 5
+    assert samples(collector, "inturn_source_records_total")["p", "rejected"] == 5

@@ -50,11 +50,11 @@ class ConsoleAccess:
         self._anyone = None if config.has_log_in else anyone
         self._proxy = config.proxy
         self._people: dict[bytes, Person] = {}
-        for each in config.people:
-            digest = _digest(with_secret(each, "token", Path()).token or "")
+        for account in config.people:
+            digest = _digest(with_secret(account, "token", Path()).token or "")
             if digest in self._people:
-                raise InputError(f"people: {each.name!r} and {self._people[digest].name!r} have the same token")
-            self._people[digest] = Person(each.name, each.role)
+                raise InputError(f"people: {account.name!r} and {self._people[digest].name!r} have the same token")
+            self._people[digest] = Person(account.name, account.role)
         self._sessions: dict[str, tuple[Person, float]] = {}
         self._mutex = threading.Lock()
 
@@ -76,9 +76,9 @@ class ConsoleAccess:
         if kind.lower() == "bearer":
             return self.with_token(token.strip(), address_of(request))
         with self._mutex:
-            found, until = self._sessions.get(self._session(request), (None, 0.0))
-        if found is not None and self._clock() < until:
-            return found
+            person, until = self._sessions.get(self._session(request), (None, 0.0))
+        if person is not None and self._clock() < until:
+            return person
         return None if self._proxy is None else _proxy_person(self._proxy, request)
 
     def with_token(self, token: str, address: str) -> Person | None:
@@ -88,10 +88,10 @@ class ConsoleAccess:
             RequestRefused: if the address sent too many wrong tokens; the token was not checked.
         """
         self._failures.check(address)
-        found = self._person_of_token(token)
-        if found is None:
+        person = self._person_of_token(token)
+        if person is None:
             self._failures.add(address)
-        return found
+        return person
 
     def form_token(self, request: Request) -> str:
         """Return the token that forms must contain; it is bound to the session or the person."""
@@ -101,11 +101,11 @@ class ConsoleAccess:
 
     def _person_of_token(self, token: str) -> Person | None:
         token_digest = _digest(token)
-        found = None
+        matched = None
         for digest, person in self._people.items():  # compare all, so that the duration reveals nothing
             if hmac.compare_digest(digest, token_digest):
-                found = person
-        return found
+                matched = person
+        return matched
 
     def log_in(self, request: Request, response: Response, person: Person) -> None:
         """Begin a session: set a cookie that scripts cannot read and that is not sent for other sites.
@@ -115,7 +115,7 @@ class ConsoleAccess:
         name, now = secrets.token_urlsafe(32), self._clock()
         with self._mutex:
             self._sessions.pop(self._session(request), None)
-            self._sessions = {each: session for each, session in self._sessions.items() if session[1] > now}
+            self._sessions = {name: session for name, session in self._sessions.items() if session[1] > now}
             while len(self._sessions) >= _MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
             self._sessions[name] = (person, now + SESSION_S)
@@ -137,10 +137,10 @@ class ConsoleAccess:
 
     def _session(self, request: Request) -> str:
         try:
-            found = SimpleCookie(request.headers.get("cookie", ""))
+            cookies = SimpleCookie(request.headers.get("cookie", ""))
         except CookieError:
             return ""
-        return found[self.cookie].value if self.cookie in found else ""
+        return cookies[self.cookie].value if self.cookie in cookies else ""
 
 
 class FailedLogIns:
@@ -163,9 +163,9 @@ class FailedLogIns:
         """
         with self._mutex:
             count, until = self._counts.get(address, (0, 0.0))
-            left = until - self._clock()
-        if count >= MOST_FAILURES and left > 0:
-            msg = f"{count} wrong tokens were sent from {address}; try again in {left:.0f} s"
+            remaining_s = until - self._clock()
+        if count >= MOST_FAILURES and remaining_s > 0:
+            msg = f"{count} wrong tokens were sent from {address}; try again in {remaining_s:.0f} s"
             raise RequestRefused(msg, 429)
 
     def add(self, address: str) -> None:

@@ -66,15 +66,15 @@ class ActionsLog:
             return []
         except OSError as error:
             raise StoreError(f"the action log {self.path} cannot be read: {error.strerror}") from error
-        found: list[dict[str, Any]] = []
-        for each in reversed(lines):
+        entries: list[dict[str, Any]] = []
+        for line in reversed(lines):
             try:
-                found.append(json.loads(each))
+                entries.append(json.loads(line))
             except ValueError:
                 continue
-            if len(found) == _LATEST:
+            if len(entries) == _LATEST:
                 break
-        return found
+        return entries
 
     def _write(self, entry: Mapping[str, Any], consequence: str = "nothing was changed") -> None:
         record = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **entry}

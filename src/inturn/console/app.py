@@ -84,7 +84,7 @@ def console(
             "pipelines is empty, but apply_decisions needs their handlers; name pipelines, or let a worker apply "
             "decisions"
         )
-    names, applier = [_address(each) for each in stores], DecisionApplier(pipelines) if apply_decisions else None
+    names, applier = [_address(store) for store in stores], DecisionApplier(pipelines) if apply_decisions else None
     return _Console(names, hosts, by, pipelines, config or ConsoleConfig(), applier).app
 
 
@@ -262,14 +262,14 @@ class _Console:
         return RequestFields(self._stores, fields, person, self._definitions, self._forms, self._rates, self._previewed)
 
     def _page_values(self, request: Request, page: PageRoute, fields: Mapping[str, str]) -> Any:
-        found = page.view(self._request_fields(request, fields))
-        return self._masks.apply(found) if self._is_masked(request.state.person) else found
+        values = page.view(self._request_fields(request, fields))
+        return self._masks.apply(values) if self._is_masked(request.state.person) else values
 
     def _page_answer(self, page: PageRoute) -> Answer:
         def answer(request: Request) -> Response:
-            found = self._page_values(request, page, dict(request.query_params.multi_items()))
+            values = self._page_values(request, page, dict(request.query_params.multi_items()))
             reports = [] if self._is_masked(request.state.person) else self._reports.names
-            return self._pages.page(request, f"{page.name}.html.j2", reports=reports, **found)
+            return self._pages.page(request, f"{page.name}.html.j2", reports=reports, **values)
 
         return answer
 
@@ -318,8 +318,8 @@ class _Console:
         def answer(request: Request) -> Response:
             fields: dict[str, str] = request.state.fields
             with self._log.action(request.state.person, "/try", fields):
-                found = TRY.view(self._request_fields(request, fields))
-            return JSONResponse(to_json_value(found)) if is_api else self._pages.page(request, "try.html.j2", **found)
+                values = TRY.view(self._request_fields(request, fields))
+            return JSONResponse(to_json_value(values)) if is_api else self._pages.page(request, "try.html.j2", **values)
 
         return answer
 

@@ -98,12 +98,12 @@ def read_config(path: Path) -> ConsoleConfig:
     """
     file, folder = config_file.read(path, ConsoleConfig), path.parent
     config, people = file.value, []
-    for number, each in enumerate(config.people):
+    for number, account in enumerate(config.people):
         with file.errors_in("people", number):
-            people.append(with_secret(each, "token", folder))
+            people.append(with_secret(account, "token", folder))
     return replace(
         config,
         people=people,
         actions_log=config.actions_log and resolved(folder, config.actions_log),
-        reports=tuple(resolved(folder, each) for each in config.reports),
+        reports=tuple(resolved(folder, report) for report in config.reports),
     )

@@ -35,7 +35,7 @@ class DatabaseAddress(NamedTuple):
 
 def databases(stores: Sequence[str]) -> list[DatabaseAddress]:
     """Return the databases that are shown as a whole: ``shop.db``, and not ``shop.db#ledger``."""
-    return [DatabaseAddress(each, shown(each)) for each in stores if is_database(each)]
+    return [DatabaseAddress(store, shown(store)) for store in stores if is_database(store)]
 
 
 def database(fields: RequestFields) -> DatabaseAddress:
@@ -45,8 +45,8 @@ def database(fields: RequestFields) -> DatabaseAddress:
         InputError: if this console does not show it.
     """
     title, shown_databases = fields.need("database"), databases(fields.stores)
-    for each in shown_databases:
-        if each.title == title:
-            return each
-    names = ", ".join(each.title for each in shown_databases) or "none"
+    for shown_database in shown_databases:
+        if shown_database.title == title:
+            return shown_database
+    names = ", ".join(shown_database.title for shown_database in shown_databases) or "none"
     raise InputError(f"no database {title!r} in this console; its databases: {names}")

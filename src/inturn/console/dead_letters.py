@@ -24,15 +24,15 @@ _FILTERS: Final = ("queue", "group", "error")
 
 def dead_letters(fields: RequestFields) -> dict[str, Any]:
     """Return the matching dead letters of all databases: their number by reason, and the first ones."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     unread: list[UnreadStore] = []
     for address in databases(fields.stores):
         try:
             with address.open() as db:
-                found += [{"database": address.title, **each} for each in _of_database(db, fields)]
+                rows += [{"database": address.title, **row} for row in _of_database(db, fields)]
         except (InturnError, OSError) as error:
             unread.append(UnreadStore(address.title, str(error)))
-    return {"queues": found, "unread": unread, "chosen": {name: fields.get(name) for name in _FILTERS}}
+    return {"queues": rows, "unread": unread, "chosen": {name: fields.get(name) for name in _FILTERS}}
 
 
 def redrive(fields: RequestFields) -> dict[str, str]:
@@ -88,10 +88,10 @@ def _of_queue(db: Database, name: str, feeds: list[str], fields: RequestFields) 
     after = looked_at = 0
     while looked_at < LOOKED_AT and (part := queue.peek(limits.READ_MESSAGES, after=after)):
         looked_at, after = looked_at + len(part), part[-1].sequence_number
-        for each in filter(is_chosen, part):
-            reasons[each.came_from, dead_letter_reason(each)] += 1
+        for message in filter(is_chosen, part):
+            reasons[message.came_from, dead_letter_reason(message)] += 1
             if len(shown) < SHOWN:
-                shown.append(each)
+                shown.append(message)
     return {
         "queue": name,
         "feeds": feeds,
@@ -99,6 +99,8 @@ def _of_queue(db: Database, name: str, feeds: list[str], fields: RequestFields) 
         "last": info.last,
         "looked_at": looked_at,
         "matching": reasons.total(),
-        "reasons": [{"came_from": came, "note": note, "messages": n} for (came, note), n in reasons.most_common(20)],
-        "messages": [message_row(each) for each in shown],
+        "reasons": [
+            {"came_from": source, "note": note, "messages": n} for (source, note), n in reasons.most_common(20)
+        ],
+        "messages": [message_row(stored) for stored in shown],
     }

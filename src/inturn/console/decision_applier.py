@@ -67,11 +67,11 @@ def apply_to_store(address: str, definitions: Sequence[str], wait_s: float = WAI
         is_streamed = service.unit != "turn" and service.may_apply_automatically()
     if is_streamed and _is_applied(address, wait_s):
         return
-    *others, last = definitions
+    *leading, last = definitions
     with StoreAddress(address, address).open() as service:
-        for each in others:
+        for definition in leading:
             with suppress(StoreMismatch):
-                apply_decisions(service, load(each), address)
+                apply_decisions(service, load(definition), address)
                 return
         apply_decisions(service, load(last), address)
 

@@ -348,9 +348,9 @@ def schemas() -> tuple[dict[type, dict[str, Any]], dict[str, Any]]:
     """Return a reference to the schema of each document, and all schemas by name."""
     types = [*OF_PAGES.values(), ActionsDocument, DecideDocument, DoneDocument, ErrorDocument]
     references, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    for each in components.values():
-        each["description"] = each["description"].split("\n", 1)[0]  # of a record, without its attributes
-        if each.get("type") == "object":  # which is returned with the fields that have their defaults too
-            fields = each["properties"].items()
-            each["required"] = [name for name, field in fields if name in each["required"] or "default" in field]
+    for schema in components.values():
+        schema["description"] = schema["description"].split("\n", 1)[0]  # of a record, without its attributes
+        if schema.get("type") == "object":  # which is returned with the fields that have their defaults too
+            fields = schema["properties"].items()
+            schema["required"] = [name for name, field in fields if name in schema["required"] or "default" in field]
     return dict(zip(types, references, strict=True)), components

@@ -76,10 +76,10 @@ def answer(request: DryRunRequest) -> DryRunAnswer:
             isolate()
             total = len(draft.decisions) + len(draft.void)
             part = DecisionDraft(draft.action, draft.decisions[: request.most], draft.void)
-            summary = _run([load(each) for each in request.definitions], decider, part, request.sample)
+            summary = _run([load(definition) for definition in request.definitions], decider, part, request.sample)
     except InturnError as error:
         return DryRunAnswer(error=str(error))
-    return DryRunAnswer(total, dict(summary.outcomes), [each.to_dict() for each in summary.sample])
+    return DryRunAnswer(total, dict(summary.outcomes), [trial.to_dict() for trial in summary.sample])
 
 
 def _run(pipelines: list[Pipeline], decider: DecisionService, draft: DecisionDraft, sample: int) -> DryRunSummary:
@@ -88,11 +88,11 @@ def _run(pipelines: list[Pipeline], decider: DecisionService, draft: DecisionDra
     Raises:
         StoreMismatch: if no definition matches.
     """
-    *others, last = pipelines
-    for each in others:
+    *leading, last = pipelines
+    for pipeline in leading:
         with suppress(StoreMismatch):
             summary = DryRunSummary(sample)
-            summary.add(run(each, decider, draft))
+            summary.add(run(pipeline, decider, draft))
             return summary
     summary = DryRunSummary(sample)
     summary.add(run(last, decider, draft))

@@ -76,8 +76,8 @@ class MessageForms:
         if not definitions:
             return []
         with self._mutex:
-            key = tuple((each, _changed_ns(each)) for each in definitions)
-            if key != self._key or (time.monotonic() > self._until and None in (each for _, each in key)):
+            key = tuple((definition, _changed_ns(definition)) for definition in definitions)
+            if key != self._key or (time.monotonic() > self._until and None in (changed_ns for _, changed_ns in key)):
                 self._key, self._until = key, time.monotonic() + _KEPT_S
                 try:
                     out = run_isolated(
@@ -91,7 +91,7 @@ class MessageForms:
 
 def form(content: Mapping[str, Any], types: Sequence[FieldType]) -> list[FormField]:
     """Return the inputs for a message: the fields of its type in their order, then the message's other fields."""
-    known = {each.name: each for each in types}
+    known = {field.name: field for field in types}
     names = [*(name for name in known if name in content or not known[name].is_fixed)]
     names += [name for name in content if name not in known]
     content = msgspec.to_builtins(content)  # a store on Spark returns times and similar values as Python objects
@@ -100,7 +100,7 @@ def form(content: Mapping[str, Any], types: Sequence[FieldType]) -> list[FormFie
 
 def _field(name: str, content: Mapping[str, Any], known: FieldType | None) -> FormField:
     value, is_absent = content.get(name), name not in content
-    kind, choices = known.kind if known else "", [_line(each) for each in known.choices] if known else []
+    kind, choices = known.kind if known else "", [_line(choice) for choice in known.choices] if known else []
     is_other = type(value) not in _FITS.get(kind, (type(value),)) or bool(choices and _line(value) not in choices)
     if value is not None and is_other:
         kind = ""  # the value does not match the type, which may be why the handler failed
@@ -133,17 +133,17 @@ def edited(fields: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         InputError: if a value is not of its kind.
     """
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for key, text in fields.items():
         if not key.startswith("field."):
             continue
         name = key.removeprefix("field.")
         kind = fields.get(f"kind.{name}") or "json"
         if fields.get(f"none.{name}"):
-            found[name] = None
+            content[name] = None
         elif text or not fields.get(f"absent.{name}"):
-            found[name] = text.replace("\r\n", "\n") if kind in {"text", "long"} else _value(name, kind, text)
-    return found
+            content[name] = text.replace("\r\n", "\n") if kind in {"text", "long"} else _value(name, kind, text)
+    return content
 
 
 def _value(name: str, kind: str, text: str) -> Any:

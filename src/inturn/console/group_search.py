@@ -36,13 +36,13 @@ def search(fields: RequestFields) -> dict[str, Any]:
 def _in_store(address: StoreAddress, text: str) -> Iterator[dict[str, Any]]:
     with address.open() as inspector:
         named = inspector.parked(group=text) if "*" in text else inspector.statuses([text]).values()
-        for each in islice(named, _MOST):
-            yield {"store": address.title, "group": each.group, "status": each.status, "held": each.held}
+        for group in islice(named, _MOST):
+            yield {"store": address.title, "group": group.group, "status": group.status, "held": group.held}
 
 
 def _in_queues(address: DatabaseAddress, text: str) -> Iterator[dict[str, Any]]:
     with address.open() as db:
         for name in db.queues():
-            for each in db.queue(name, create=False).groups(text, limit=1):
-                if each.depth:
-                    yield {"database": address.title, "queue": name, "group": group_row(each)}
+            for group in db.queue(name, create=False).groups(text, limit=1):
+                if group.depth:
+                    yield {"database": address.title, "queue": name, "group": group_row(group)}

@@ -36,11 +36,11 @@ class RequestGuard:
     """
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
-        for each in hosts:
-            rest = each.removeprefix("*.") if each != "*" else "any"
+        for host in hosts:
+            rest = host.removeprefix("*.") if host != "*" else "any"
             if not rest or any(letter in rest for letter in "*/@ ") or rest.rpartition("]")[2].count(":"):
-                raise InputError(f"hosts: invalid host name {each!r}; write console.example.org or *.example.org")
-        self._app, self._hosts = app, [each.lower() for each in hosts]
+                raise InputError(f"hosts: invalid host name {host!r}; write console.example.org or *.example.org")
+        self._app, self._hosts = app, [name.lower() for name in hosts]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; an unexpected error is logged and answered with status 500, without details."""
@@ -82,4 +82,6 @@ class RequestGuard:
             name, port = hosts[0].lower(), "0"
         if not (port.isascii() and port.isdigit()):
             return False
-        return any(each in {"*", name} or (each[:1] == "*" and name.endswith(each[1:])) for each in self._hosts)
+        return any(
+            pattern in {"*", name} or (pattern[:1] == "*" and name.endswith(pattern[1:])) for pattern in self._hosts
+        )

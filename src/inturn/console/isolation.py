@@ -72,7 +72,7 @@ def limit_resources() -> None:
 
 def isolate() -> None:
     """Remove the network, programs and the store's secrets from this process; called before a user's code is loaded."""
-    for name in [each for each in os.environ if each.startswith(_OF_STORES)]:
+    for name in [variable for variable in os.environ if variable.startswith(_OF_STORES)]:
         del os.environ[name]
     if sys.platform == "linux":  # the kernel forbids it in some containers; then only the audit hook protects
         with suppress(OSError, AttributeError):
@@ -99,8 +99,8 @@ def _refuse(event: str, arguments: Any) -> None:
 def _is_of_another_process(path: Any) -> bool:
     """Return whether a path is below ``/proc/PID`` of another process, whose environment may hold secrets."""
     text = os.fsdecode(path) if isinstance(path, str | bytes) else ""
-    found = _OTHERS.match(os.path.normpath(text)) if "proc" in text else None
-    return found is not None and int(found[1]) != os.getpid()
+    match = _OTHERS.match(os.path.normpath(text)) if "proc" in text else None
+    return match is not None and int(match[1]) != os.getpid()
 
 
 def _raise(act: str) -> NoReturn:

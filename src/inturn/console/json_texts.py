@@ -21,13 +21,13 @@ def json_value(name: str, text: str, expected: str = "JSON") -> Any:
             text that cannot be encoded as UTF-8.
     """
     try:
-        found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        path = unstorable_path(found)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        path = unstorable_path(value)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is not {expected}: {error}; nothing was changed") from error
     if path is not None:
         raise InputError(f"{name} has an unpaired surrogate at {path or 'its root'}, which UTF-8 cannot encode")
-    return found
+    return value
 
 
 def _refuse(name: str) -> None:
@@ -35,7 +35,7 @@ def _refuse(name: str) -> None:
 
 
 def _finite(text: str) -> float:
-    found = float(text)
-    if isinf(found):
+    number = float(text)
+    if isinf(number):
         raise ValueError(f"{text[:40]} is beyond the range of 64-bit numbers")
-    return found
+    return number

@@ -36,7 +36,7 @@ class StoreWatch:
 
     def __init__(self, stores: Sequence[str]) -> None:
         self.listeners = 0
-        self._marks = [ChangeMarker(each) for each in stores]
+        self._marks = [ChangeMarker(store) for store in stores]
         self._last_marks: tuple[str, ...] = ()
         self._changes = 0
         self._changed = asyncio.Condition()
@@ -98,11 +98,11 @@ class StoreWatch:
                 await self._notify()
         self._has_polled.clear()
         self._polling = None  # no await since the check of the listeners: the next listener starts a new task
-        for each in self._marks:
-            each.close()
+        for marker in self._marks:
+            marker.close()
 
     async def _current_marks(self) -> tuple[str, ...]:
-        return tuple(await asyncio.gather(*(run_in_threadpool(each.current) for each in self._marks)))
+        return tuple(await asyncio.gather(*(run_in_threadpool(marker.current) for marker in self._marks)))
 
 
 class ChangeMarker:
@@ -160,5 +160,5 @@ def _of_file(path: str) -> str:
 
 
 def _stat(path: str) -> str:
-    found = Path(path).stat()
-    return f" {found.st_ino}/{found.st_mtime_ns}/{found.st_size}"
+    status = Path(path).stat()
+    return f" {status.st_ino}/{status.st_mtime_ns}/{status.st_size}"

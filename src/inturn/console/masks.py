@@ -45,22 +45,22 @@ class MaskRules:
     def __init__(self, rules: Sequence[str] = ()) -> None:
         if not all(rules):
             raise InputError("mask: a rule is empty; write a path such as 'card.*'")
-        self._rules = [each.lower() for each in rules]
+        self._rules = [rule.lower() for rule in rules]
 
     def __bool__(self) -> bool:
         """Return whether anything is hidden."""
         return bool(self._rules)
 
-    def apply(self, found: Any) -> Any:
+    def apply(self, values: Any) -> Any:
         """Return the result of a view with the fields hidden; types are not changed."""
-        return self._within(found, None) if self._rules else found
+        return self._within(values, None) if self._rules else values
 
     def _within(self, value: Any, name: str | None) -> Any:
         """Mask below a field of the console's own structure."""
         if isinstance(value, FormField):
             return dataclasses.replace(value, text=HIDDEN, choices=[])
         if isinstance(value, FieldChange):
-            old, new = (self._masked_at(value.path, each) for each in (value.old, value.new))
+            old, new = (self._masked_at(value.path, part) for part in (value.old, value.new))
             return dataclasses.replace(value, old=old, new=new)
         if name == "outputs" and isinstance(value, int):
             return value  # their number
@@ -81,9 +81,9 @@ class MaskRules:
         if path and self._is_hidden(path):
             return HIDDEN
         if isinstance(value, Mapping):
-            return {name: self.payload(each, (*path, str(name).lower())) for name, each in value.items()}
+            return {name: self.payload(item, (*path, str(name).lower())) for name, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.payload(each, (*path, str(place))) for place, each in enumerate(value)]
+            return [self.payload(item, (*path, str(place))) for place, item in enumerate(value)]
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         if isinstance(value, str) and value.lstrip()[:1] in _OPENING:
@@ -95,7 +95,7 @@ class MaskRules:
 
     def _is_hidden(self, path: Sequence[str]) -> bool:
         below = [".".join(path[first:]) for first in range(len(path))]
-        return any(fnmatchcase(each, rule) for rule in self._rules for each in below)
+        return any(fnmatchcase(tail, rule) for rule in self._rules for tail in below)
 
 
 def error_type(text: str) -> str:
@@ -126,14 +126,14 @@ def _rebuilt(value: Any, mask: Any) -> Any:
         TypeError: if the parts of the value's type are not known, so that they could contain a message.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {each.name: mask(getattr(value, each.name), each.name) for each in dataclasses.fields(value)}
+        changed = {field.name: mask(getattr(value, field.name), field.name) for field in dataclasses.fields(value)}
         return dataclasses.replace(value, **changed)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return type(value)(**{name: mask(each, name) for name, each in value._asdict().items()})
+        return type(value)(**{name: mask(item, name) for name, item in value._asdict().items()})
     if isinstance(value, Mapping):
-        return {name: mask(each, name if isinstance(name, str) else None) for name, each in value.items()}
+        return {name: mask(item, name if isinstance(name, str) else None) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [mask(each, None) for each in value]
+        return [mask(item, None) for item in value]
     if value is None or isinstance(value, str | int | float | dt.datetime | Enum):
         return value
     raise TypeError(f"a {type(value).__name__} cannot be masked")

@@ -86,7 +86,7 @@ def field_types(pipeline: Pipeline) -> list[FieldType]:
 
 
 def _described(name: str, hint: Any, *, is_needed: bool, is_fixed: bool) -> FieldType:
-    kinds = [each for each in _alternatives(hint) if each is not type(None)]
+    kinds = [part for part in _alternatives(hint) if part is not type(None)]
     kind, about, choices = _kind(kinds[0]) if len(kinds) == 1 else ("json", " or ".join(map(_word, kinds)), [])
     return FieldType(name, kind, about, choices, is_none_allowed(hint), is_needed, is_fixed)
 
@@ -95,7 +95,7 @@ def _alternatives(hint: Any) -> list[Any]:
     """Return the types of a union, or the one type of another hint."""
     hint = real(hint)
     if typing.get_origin(hint) in {typing.Union, types.UnionType}:
-        return [each for part in typing.get_args(hint) for each in _alternatives(part)]
+        return [kind for part in typing.get_args(hint) for kind in _alternatives(part)]
     return [hint]
 
 
@@ -104,13 +104,13 @@ def _kind(hint: Any) -> tuple[str, str, list[Any]]:
     if typing.get_origin(hint) is typing.Literal:
         return "choice", "one of these", list(typing.get_args(hint))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return "choice", hint.__name__, [each.value for each in hint]
+        return "choice", hint.__name__, [member.value for member in hint]
     if not isinstance(hint, type):
         return "json", _word(hint), []
-    text = next((about for each, about in _TEXTS.items() if issubclass(hint, each)), None)
+    text = next((about for base, about in _TEXTS.items() if issubclass(hint, base)), None)
     if text is not None:
         return "text", text, []
-    kind = next((kind for each, kind in _KINDS.items() if issubclass(hint, each)), "json")
+    kind = next((kind for base, kind in _KINDS.items() if issubclass(hint, base)), "json")
     return kind, _ABOUT.get(kind, _word(hint) if kind == "json" else kind), []
 
 
@@ -125,14 +125,14 @@ def _word(hint: Any) -> str:
 def described(definitions: list[str]) -> MessageTypes:
     """Load definitions and describe their message types; isolates this process."""
     isolate()
-    found = MessageTypes({}, {})
-    for each in definitions:
+    message_types = MessageTypes({}, {})
+    for definition in definitions:
         try:
-            pipeline = load(each)
-            found.fields[pipeline.name] = field_types(pipeline)
+            pipeline = load(definition)
+            message_types.fields[pipeline.name] = field_types(pipeline)
         except InturnError as error:
-            found.errors[each] = str(error)
-    return found
+            message_types.errors[definition] = str(error)
+    return message_types
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ def document(*, has_log_in: bool = True) -> dict[str, Any]:
     references, components = schemas()
     errors = references[ErrorDocument]
     paths: dict[str, Any] = {
-        f"/api/{each.name}": {"get": _read(each, references[OF_PAGES[each.name]], errors)} for each in PAGES
+        f"/api/{route.name}": {"get": _read(route, references[OF_PAGES[route.name]], errors)} for route in PAGES
     }
     paths["/api/actions"] = {
         "get": {
@@ -43,9 +43,9 @@ def document(*, has_log_in: bool = True) -> dict[str, Any]:
     }
     tried = "Run a decision dry with the user's handler."
     paths["/api/try"] = {"post": _write(TRY, tried, references[OF_PAGES["try"]], errors)}
-    for each in ACTIONS:
-        outcome_schema = references[DecideDocument if each.page == "decided" else DoneDocument]
-        paths[f"/api{each.path}"] = {"post": _write(each, _first_line(each.act), outcome_schema, errors)}
+    for action in ACTIONS:
+        outcome_schema = references[DecideDocument if action.page == "decided" else DoneDocument]
+        paths[f"/api{action.path}"] = {"post": _write(action, _first_line(action.act), outcome_schema, errors)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "inturn console", "version": "1"},
@@ -58,41 +58,41 @@ def document(*, has_log_in: bool = True) -> dict[str, Any]:
     }
 
 
-def _read(route: PageRoute, found: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
+def _read(route: PageRoute, schema: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
     return {
         "operationId": route.name,
         "summary": _first_line(route.view),
         "parameters": [
             {
-                "name": each.name,
+                "name": field.name,
                 "in": "query",
-                "required": each.is_needed,
-                "description": each.about,
-                "schema": _schema(each),
+                "required": field.is_needed,
+                "description": field.about,
+                "schema": _schema(field),
             }
-            for each in route.fields
+            for field in route.fields
         ],
-        "responses": _responses(found, error, _ERRORS),
+        "responses": _responses(schema, error, _ERRORS),
     }
 
 
 def _write(
-    route: PageRoute | ActionRoute, summary: str, found: dict[str, Any], error: dict[str, Any]
+    route: PageRoute | ActionRoute, summary: str, schema: dict[str, Any], error: dict[str, Any]
 ) -> dict[str, Any]:
-    is_seen = any(each.name == "seen" for each in route.fields)
+    is_seen = any(field.name == "seen" for field in route.fields)
     return {
         "operationId": f"post_{route.path.strip('/').replace('/', '_')}",
         "summary": summary,
         "requestBody": {"required": True, "content": {"application/json": {"schema": _body(route.fields)}}},
-        "responses": _responses(found, error, _ERRORS | _OF_POSTS | (_IF_SEEN if is_seen else {})),
+        "responses": _responses(schema, error, _ERRORS | _OF_POSTS | (_IF_SEEN if is_seen else {})),
     }
 
 
 def _body(fields: Sequence[RouteField]) -> dict[str, Any]:
     return {
         "type": "object",
-        "required": [each.name for each in fields if each.is_needed],
-        "properties": {each.name: _schema(each) | {"description": each.about} for each in fields},
+        "required": [field.name for field in fields if field.is_needed],
+        "properties": {field.name: _schema(field) | {"description": field.about} for field in fields},
         "additionalProperties": False,
     }
 
@@ -101,9 +101,9 @@ def _schema(field: RouteField) -> dict[str, Any]:
     return {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1} if field.is_number else {"type": "string"}
 
 
-def _responses(found: dict[str, Any], error: dict[str, Any], errors: dict[str, str]) -> dict[str, Any]:
+def _responses(schema: dict[str, Any], error: dict[str, Any], errors: dict[str, str]) -> dict[str, Any]:
     responses = {status: _answer(about, error) for status, about in errors.items()}
-    return {"200": _answer("the requested document, or the result of the action", found), **responses}
+    return {"200": _answer("the requested document, or the result of the action", schema), **responses}
 
 
 def _answer(about: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -100,9 +100,9 @@ def picture(
         state: the state now, as JSON values.
     """
     boxes = list(_boxes(events))
-    right = max((each.x + each.width for each in boxes), default=_GUTTER + 200.0)
-    behind = [each for each in boxes if each.event.kind in {EventKind.APPLIED, EventKind.SKIPPED}]
-    stop = behind[-1].x + behind[-1].width if behind else float(_GUTTER)
+    right = max((box.x + box.width for box in boxes), default=_GUTTER + 200.0)
+    processed = [box for box in boxes if box.event.kind in {EventKind.APPLIED, EventKind.SKIPPED}]
+    stop = processed[-1].x + processed[-1].width if processed else float(_GUTTER)
     waits = list(_waits(boxes))
     y = float(_TRACK_Y + _TRACK_H + (58 if waits else 28))
     lanes: list[PictureLane] = []
@@ -121,16 +121,18 @@ def picture(
             lanes.append(PictureLane(name, y, pins))
             y += len(marks) * _LANE_H
     ends = [pin.x + 14 + len(pin.text) * _LETTER for lane in lanes for pin in lane.pins if not pin.is_left]
-    ends += [(each.first + each.last) / 2 + len(each.text) * _LETTER / 2 for each in waits]
+    ends += [(wait.first + wait.last) / 2 + len(wait.text) * _LETTER / 2 for wait in waits]
     return TimeLinePicture(max(right, float(_FILLED), *ends) + _EDGE, y - 6, boxes, waits, lanes, stop)
 
 
 def _decision_marks(undecided: Sequence[Decision], history: GroupHistory) -> list[_Mark]:
     """Return the marks of decisions: the pending ones, then the last applied ones."""
-    marks: list[_Mark] = [(each.turn, "pending", f"{_by(each)}: not applied yet") for each in undecided[:_DECISIONS]]
-    for each in history.decisions[: _DECISIONS - len(marks)]:
-        kind, outcome = ("void", "void, changed nothing") if each.void else ("done", "carried out")
-        marks.append((each.decision.turn, kind, f"{_by(each.decision)}: {outcome}"))
+    marks: list[_Mark] = [
+        (decision.turn, "pending", f"{_by(decision)}: not applied yet") for decision in undecided[:_DECISIONS]
+    ]
+    for decided in history.decisions[: _DECISIONS - len(marks)]:
+        kind, outcome = ("void", "void, changed nothing") if decided.void else ("done", "carried out")
+        marks.append((decided.decision.turn, kind, f"{_by(decided.decision)}: {outcome}"))
     return marks
 
 
@@ -151,7 +153,7 @@ def _output_marks(history: GroupHistory, unit: str) -> list[_Mark]:
     elif history.outputs and history.undelivered is None:
         marks.append((last, "output", f"{counted(len(history.outputs), 'output')} of its last {unit}"))
     if history.rejected:
-        reasons = Counter(each.reason for each in history.rejected)
+        reasons = Counter(message.reason for message in history.rejected)
         text = ", ".join(f"{count} as {reason}" for reason, count in reasons.most_common(3))
         marks.append((None, "rejected", f"{counted(len(history.rejected), 'message')} rejected: {text}"))
     return marks
@@ -164,12 +166,12 @@ def _pin(x: float, y: float, kind: str, text: str) -> PicturePin:
 
 
 def _boxes(events: Sequence[TimeLineEvent]) -> Iterator[PictureBox]:
-    widths = [max(float(_WIDTHS[each.kind]), len(each.place) * _LETTER + 20) for each in events]
+    widths = [max(float(_WIDTHS[event.kind]), len(event.place) * _LETTER + 20) for event in events]
     room = _FILLED - _GUTTER - _GAP * len(widths)
     stretch = min(max(1.0, room / sum(widths)), _STRETCH) if widths else 1.0
     x = float(_GUTTER)
-    for each, width in zip(events, widths, strict=True):
-        yield PictureBox(each, x, width * stretch)
+    for event, width in zip(events, widths, strict=True):
+        yield PictureBox(event, x, width * stretch)
         x += width * stretch + _GAP
 
 
@@ -177,14 +179,14 @@ def _waits(boxes: Sequence[PictureBox]) -> Iterator[PictureWait]:
     """Yield a bracket for each run of messages that wait for the same blocking box."""
     to: PictureBox | None = None
     row: list[PictureBox] = []
-    for each in (*boxes, None):
-        if each is not None and each.event.kind in _WAITS:
-            row.append(each)
+    for box in (*boxes, None):
+        if box is not None and box.event.kind in _WAITS:
+            row.append(box)
             continue
         if row and to is not None:
             yield PictureWait(row[0].middle, row[-1].middle, to.middle, _words(row, to))
-        if each is not None and each.event.kind in _BLOCKS:
-            to = each
+        if box is not None and box.event.kind in _BLOCKS:
+            to = box
         row = []
 
 
@@ -195,10 +197,10 @@ def _words(row: Sequence[PictureBox], to: PictureBox) -> str:
 
 def _x_of_position(boxes: Sequence[PictureBox], position: int | None, stop: float) -> float:
     """Return the x coordinate of a turn on the track; for an unknown turn, the group's position."""
-    for each in boxes:
-        if position is None or each.event.turns is None:
+    for box in boxes:
+        if position is None or box.event.turns is None:
             continue
-        first, last = each.event.turns
+        first, last = box.event.turns
         if first <= position <= last:
-            return each.x + each.width * (0.5 if first == last else 0.1 + 0.8 * (position - first) / (last - first))
+            return box.x + box.width * (0.5 if first == last else 0.1 + 0.8 * (position - first) / (last - first))
     return stop

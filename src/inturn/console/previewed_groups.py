@@ -36,7 +36,7 @@ class PreviewedGroups:
         name = secrets.token_urlsafe(16)
         with self._mutex:
             self._lists[name] = _GroupList(store, action, marks)
-            total = sum(len(each.marks) + 1 for each in self._lists.values())
+            total = sum(len(group_list.marks) + 1 for group_list in self._lists.values())
             for old in [*self._lists][:-1]:
                 if total <= _MOST_GROUPS:
                     break
@@ -50,8 +50,8 @@ class PreviewedGroups:
             RequestRefused: if no list of this store and action has this name, or it was removed.
         """
         with self._mutex:
-            found = self._lists.get(name)
-        if found is None or (found.store, found.action) != (store, action):
+            group_list = self._lists.get(name)
+        if group_list is None or (group_list.store, group_list.action) != (store, action):
             text = "the list of groups on your page is no longer stored; open the list again and decide then"
             raise RequestRefused(text, 409)
-        return found.marks
+        return group_list.marks

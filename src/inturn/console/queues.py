@@ -79,7 +79,7 @@ class QueuedMessage:
 
 def queues(fields: RequestFields) -> dict[str, Any]:
     """Return the figures of the queues of all databases."""
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     unread: list[UnreadStore] = []
     for address in databases(fields.stores):
         try:
@@ -89,7 +89,7 @@ def queues(fields: RequestFields) -> dict[str, Any]:
         except (InturnError, OSError) as error:
             unread.append(UnreadStore(address.title, str(error)))
             continue
-        known = {each.queue: each for each in figures.queues}
+        known = {figure.queue: figure for figure in figures.queues}
         at_s = time.monotonic()
         rows = [
             known[name]._asdict()
@@ -100,8 +100,8 @@ def queues(fields: RequestFields) -> dict[str, Any]:
             for name in names
             if name in known
         ]
-        found.append({"title": address.title, "queues": rows})
-    return {"databases": found, "unread": unread}
+        entries.append({"title": address.title, "queues": rows})
+    return {"databases": entries, "unread": unread}
 
 
 def queue(fields: RequestFields) -> dict[str, Any]:
@@ -113,12 +113,12 @@ def queue(fields: RequestFields) -> dict[str, Any]:
     address, name = database(fields), fields.need("queue")
     after, group, log = fields.number("after", 0), fields.get("group"), fields.get("log") is not None
     with address.open() as db:
-        found = db.queue(name, create=False)
-        info, depth = found.info(), found.depth()
-        groups = found.groups(*([group] if group else []), limit=SHOWN)
-        messages = (found.log if log else found.peek)(SHOWN, after=after, group=group)
-        others = [each for each in db.queues() if each != name]
-        feeds = [each for each in others if db.queue(each, create=False).info().settings.dead_letter == name]
+        opened = db.queue(name, create=False)
+        info, depth = opened.info(), opened.depth()
+        groups = opened.groups(*([group] if group else []), limit=SHOWN)
+        messages = (opened.log if log else opened.peek)(SHOWN, after=after, group=group)
+        other_names = [other for other in db.queues() if other != name]
+        feeds = [other for other in other_names if db.queue(other, create=False).info().settings.dead_letter == name]
     return {
         "database": address.title,
         "queue": name,
@@ -126,8 +126,8 @@ def queue(fields: RequestFields) -> dict[str, Any]:
         "last": info.last,
         "dead_letter": info.settings.dead_letter,
         "dead_letters_of": feeds,
-        "groups": [group_row(each) for each in groups],
-        "messages": [message_row(each) for each in messages],
+        "groups": [group_row(view) for view in groups],
+        "messages": [message_row(message) for message in messages],
         "next": messages[-1].sequence_number if len(messages) == SHOWN else None,
         "chosen": {"group": group, "log": "1" if log else None},
         "keeps_log": info.settings.keeps_log or bool(info.readers),
@@ -155,7 +155,7 @@ def redrive(fields: RequestFields) -> dict[str, str]:
     with database(fields).open() as db:
         source, moved = _queue(db, fields), 0
         while part := source.redrive(
-            limits.READ_MESSAGES, to=fields.get("to"), where=lambda each: each.sequence_number <= last
+            limits.READ_MESSAGES, to=fields.get("to"), where=lambda message: message.sequence_number <= last
         ):
             moved += part
     return _back(fields) | {"done": f"{moved:,} messages were moved back"}
@@ -182,41 +182,41 @@ def resume(fields: RequestFields) -> dict[str, str]:
 
 
 def _queue(db: Any, fields: RequestFields) -> Queue:
-    found: Queue = db.queue(fields.need("queue"), create=False)
-    return found
+    opened: Queue = db.queue(fields.need("queue"), create=False)
+    return opened
 
 
 def _back(fields: RequestFields) -> dict[str, str]:
     return {"database": fields.need("database"), "queue": fields.need("queue")}
 
 
-def group_row(each: GroupView) -> QueueGroup:
+def group_row(view: GroupView) -> QueueGroup:
     """Return a group as a page shows it."""
     return QueueGroup(
-        each.group,
-        each.depth,
-        _time(each.head_sent_ms),
-        each.availability.name.lower().replace("_", " "),
-        None if each.until_ms is None else _time(each.until_ms),
-        each.token,
-        each.attempts,
-        each.note,
+        view.group,
+        view.depth,
+        _time(view.head_sent_ms),
+        view.availability.name.lower().replace("_", " "),
+        None if view.until_ms is None else _time(view.until_ms),
+        view.token,
+        view.attempts,
+        view.note,
     )
 
 
-def message_row(each: MessageProperties) -> QueuedMessage:
+def message_row(message: MessageProperties) -> QueuedMessage:
     """Return a message as a page shows it."""
     return QueuedMessage(
-        each.sequence_number,
-        each.group,
-        each.revision,
-        each.dedup_id,
-        each.sent_at,
-        each.body,
-        each.attributes,
-        each.came_from,
-        each.note,
-        isinstance(each, LoggedMessage) and each.is_done,
+        message.sequence_number,
+        message.group,
+        message.revision,
+        message.dedup_id,
+        message.sent_at,
+        message.body,
+        message.attributes,
+        message.came_from,
+        message.note,
+        isinstance(message, LoggedMessage) and message.is_done,
     )
 
 

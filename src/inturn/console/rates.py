@@ -62,22 +62,22 @@ class QueueRates:
             if not seen or at_s - seen[-1].at_s >= _MIN_INTERVAL_S:
                 seen.append(_QueueReading(at_s, last, messages))
             every = list(seen)
-        return [_rate(one, other) for one, other in pairwise(every)]
+        return [_rate(old, new) for old, new in pairwise(every)]
 
 
-def _rate(one: _QueueReading, other: _QueueReading) -> QueueRate:
-    span, sent = other.at_s - one.at_s, other.last - one.last
-    done = max(0, sent - (other.messages - one.messages))  # messages moved back from other queues were not sent here
-    return QueueRate(other.at_s, sent / span, done / span, other.messages)
+def _rate(old: _QueueReading, new: _QueueReading) -> QueueRate:
+    span, sent = new.at_s - old.at_s, new.last - old.last
+    done = max(0, sent - (new.messages - old.messages))  # messages moved back from other queues were not sent here
+    return QueueRate(new.at_s, sent / span, done / span, new.messages)
 
 
 def svg_points(rates: Sequence[QueueRate], width: int, height: int) -> list[str]:
     """Return the points of two SVG lines, sent and done; both have the same scale, from 0 to the greatest rate."""
-    most = max((max(each.sent, each.done) for each in rates), default=0.0) or 1.0
+    most = max((max(rate.sent, rate.done) for rate in rates), default=0.0) or 1.0
     step = width / max(1, len(rates) - 1)
     return [
         " ".join(
             f"{index * step:.1f},{height - 1 - (height - 2) * value / most:.1f}" for index, value in enumerate(values)
         )
-        for values in ([each.sent for each in rates], [each.done for each in rates])
+        for values in ([rate.sent for rate in rates], [rate.done for rate in rates])
     ]

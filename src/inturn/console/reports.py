@@ -29,13 +29,13 @@ class ReportFiles:
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files: dict[str, Path] = {}
-        for each in files:
-            path = Path(each)
+        for file in files:
+            path = Path(file)
             name = path.stem if path.suffix == ".html" else path.name
             if path.suffix != ".html":
                 path /= _IN_FOLDER
             if not name or name in self._files:
-                raise InputError(f"reports: {each!r} has the same name as another, {name!r}; names must differ")
+                raise InputError(f"reports: {file!r} has the same name as another, {name!r}; names must differ")
             self._files[name] = path
 
     @property

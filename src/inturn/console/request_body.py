@@ -53,14 +53,14 @@ async def json_fields(request: Request, fields: Sequence[RouteField], timeout_s:
         raise RequestRefused("the content type is not application/json; send a JSON object", 415)
     body = await _body(request, timeout_s)
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InputError(f"the body cannot be parsed: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InputError("the body is not a JSON object")
-    known = {each.name: each for each in fields}
+    known = {field.name: field for field in fields}
     values: dict[str, str] = {}
-    for name, value in found.items():
+    for name, value in document.items():
         if name not in known:
             raise InputError(f"no field {checked_text('field', name)!r}; valid fields: {', '.join(known)}")
         if known[name].is_number:
@@ -69,9 +69,9 @@ async def json_fields(request: Request, fields: Sequence[RouteField], timeout_s:
             values[name] = str(value)
         else:
             values[name] = checked_text(f"field {name!r}", value)
-    for each in fields:
-        if each.is_needed and each.name not in values:
-            raise InputError(f"the field {each.name!r} is missing")
+    for field in fields:
+        if field.is_needed and field.name not in values:
+            raise InputError(f"the field {field.name!r} is missing")
     return values
 
 
@@ -81,7 +81,7 @@ def query_fields(request: Request, fields: Sequence[RouteField]) -> dict[str, st
     Raises:
         InputError: if it lacks a field, or has a field twice, an unknown field or one of a wrong type.
     """
-    known = {each.name: each for each in fields}
+    known = {field.name: field for field in fields}
     values: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in known:
@@ -91,9 +91,9 @@ def query_fields(request: Request, fields: Sequence[RouteField]) -> dict[str, st
         if known[name].is_number and not value:
             raise InputError(f"the field {name!r} is empty; expected a whole number")
         values[name] = value
-    for each in fields:
-        if each.is_needed and each.name not in values:
-            raise InputError(f"the field {each.name!r} is missing")
+    for field in fields:
+        if field.is_needed and field.name not in values:
+            raise InputError(f"the field {field.name!r} is missing")
     return values
 
 

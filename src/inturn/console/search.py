@@ -56,14 +56,14 @@ class _Budget:
         self._until, self._rows = time.monotonic() + BUDGET_S, 0
         self.cut: list[str] = []
 
-    def rows(self, rows: Iterable[Any], of: str) -> Iterator[Any]:
+    def rows(self, rows: Iterable[Any], place: str) -> Iterator[Any]:
         """Yield rows while time remains, and record the places that were cut off."""
-        for each in rows:
+        for row in rows:
             if self._rows % _CLOCK_ROWS == 0 and time.monotonic() > self._until:
-                self.cut.append(of)
+                self.cut.append(place)
                 return
             self._rows += 1
-            yield each
+            yield row
 
 
 def search(fields: RequestFields) -> dict[str, Any]:
@@ -75,12 +75,12 @@ def search(fields: RequestFields) -> dict[str, Any]:
     text, is_within = fields.get("q"), fields.get("within") == "contents"
     if is_within and not fields.person.may(Role.OPERATOR):
         raise InputError("viewers cannot search contents, which may have masked fields; log in as operator or admin")
-    found = group_search.search(fields)
+    result = group_search.search(fields)
     messages: list[FoundMessage] = []
     budget = _Budget()
     if text and is_within:
-        messages = list(islice(_messages(fields, text, budget, found["unread"]), _MOST))
-    return found | {"within": is_within, "messages": messages, "most": _MOST, "cut": budget.cut}
+        messages = list(islice(_messages(fields, text, budget, result["unread"]), _MOST))
+    return result | {"within": is_within, "messages": messages, "most": _MOST, "cut": budget.cut}
 
 
 def _messages(fields: RequestFields, text: str, budget: _Budget, unread: list[UnreadStore]) -> Iterator[FoundMessage]:
@@ -93,7 +93,7 @@ def _messages(fields: RequestFields, text: str, budget: _Budget, unread: list[Un
                 else _in_queues(address, text, budget)
             )
         except (InturnError, OSError) as error:
-            if all(each.title != address.title for each in unread):
+            if all(store.title != address.title for store in unread):
                 unread.append(UnreadStore(address.title, str(error)))
 
 
@@ -101,15 +101,15 @@ def _in_store(address: StoreAddress, text: str, budget: _Budget) -> Iterator[Fou
     """Yield held messages, outputs and rejected messages of a pipeline."""
     with address.open() as inspector:
         for group in budget.rows(inspector.unsettled(), f"held messages of {address.title}"):
-            for each in inspector.held(group.group) if group.held else ():
-                if each.id == text or _has(each.content, text):
+            for held in inspector.held(group.group) if group.held else ():
+                if held.id == text or _has(held.content, text):
                     yield FoundMessage(
-                        address.title, "held", None, group.group, inspector.place(each), each.id, each.content
+                        address.title, "held", None, group.group, inspector.place(held), held.id, held.content
                     )
-        for made in budget.rows(inspector.outputs(), f"outputs of {address.title}"):
-            if text in {made.effect_id, made.id} or _has(made.output, text):
-                place = "" if made.revision is None else f"revision {made.revision}"
-                yield FoundMessage(address.title, "output", None, made.group, place, made.effect_id, made.output)
+        for output in budget.rows(inspector.outputs(), f"outputs of {address.title}"):
+            if text in {output.effect_id, output.id} or _has(output.output, text):
+                place = "" if output.revision is None else f"revision {output.revision}"
+                yield FoundMessage(address.title, "output", None, output.group, place, output.effect_id, output.output)
         for refused in budget.rows(inspector.rejected(), f"rejected messages of {address.title}"):
             if text in refused.message:
                 yield FoundMessage(
@@ -121,10 +121,12 @@ def _in_queues(address: DatabaseAddress, text: str, budget: _Budget) -> Iterator
     """Yield messages of queues; the text may also be a sequence number."""
     with address.open() as db:
         for name in db.queues():
-            for each in budget.rows(_peeked(db, name), f"queue {name} of {address.title}"):
-                if text in {each.dedup_id, str(each.sequence_number)} or _has(each.body, text):
-                    number = f"message {each.sequence_number}"
-                    yield FoundMessage(address.title, "queue", name, each.group, number, each.dedup_id, each.body)
+            for message in budget.rows(_peeked(db, name), f"queue {name} of {address.title}"):
+                if text in {message.dedup_id, str(message.sequence_number)} or _has(message.body, text):
+                    number = f"message {message.sequence_number}"
+                    yield FoundMessage(
+                        address.title, "queue", name, message.group, number, message.dedup_id, message.body
+                    )
 
 
 def _peeked(db: Database, name: str) -> Iterator[Any]:

@@ -17,7 +17,7 @@ _REJECTED: Final = 20
 
 def sources(fields: RequestFields) -> dict[str, Any]:
     """Return the partitions of all sources, and the first records that each source rejected."""
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     unread: list[UnreadStore] = []
     for address in databases(fields.stores):
         try:
@@ -26,13 +26,15 @@ def sources(fields: RequestFields) -> dict[str, Any]:
                 for name in source_names(db):
                     control = SourceControl(db, name)
                     moved = control.moved_counts()
-                    rows = [_row(each, moved.get(each.name, 0), now_ms) for each in control.partitions()]
+                    rows = [_row(partition, moved.get(partition.name, 0), now_ms) for partition in control.partitions()]
                     records = control.rejected(_REJECTED)
-                    rejected = [_shown(each) for each in records]
-                    found.append({"database": address.title, "source": name, "partitions": rows, "rejected": rejected})
+                    rejected = [_shown(record) for record in records]
+                    entries.append(
+                        {"database": address.title, "source": name, "partitions": rows, "rejected": rejected}
+                    )
         except (InturnError, OSError) as error:
             unread.append(UnreadStore(address.title, str(error)))
-    return {"sources": found, "unread": unread}
+    return {"sources": entries, "unread": unread}
 
 
 def pause(fields: RequestFields) -> dict[str, str]:
@@ -75,22 +77,22 @@ def _shown(record: RejectedRecord) -> dict[str, Any]:
     return {name: value for name, value in record._asdict().items() if name != "exact"}
 
 
-def _row(each: SourcePartition, moved: int, now_ms: int) -> dict[str, Any]:
-    if each.note is not None:
+def _row(partition: SourcePartition, moved: int, now_ms: int) -> dict[str, Any]:
+    if partition.note is not None:
         status = "refused"
-    elif each.is_paused:
+    elif partition.is_paused:
         status = "paused"
     else:
-        status = "read" if each.is_owned(now_ms) else "read by nobody"
+        status = "read" if partition.is_owned(now_ms) else "read by nobody"
     return {
-        "partition": each.name,
-        "position": each.position,
+        "partition": partition.name,
+        "position": partition.position,
         "status": status,
-        "owner": each.owner if each.is_owned(now_ms) else None,
-        "received": each.received,
-        "rejected": each.rejected,
+        "owner": partition.owner if partition.is_owned(now_ms) else None,
+        "received": partition.received,
+        "rejected": partition.rejected,
         "moved": moved,
-        "lag": each.lag,
-        "age_s": each.age_s(now_ms),
-        "refusal": each.note,
+        "lag": partition.lag,
+        "age_s": partition.age_s(now_ms),
+        "refusal": partition.note,
     }

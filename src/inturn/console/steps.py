@@ -13,7 +13,7 @@ SHOWN: Final = 50
 def steps(fields: RequestFields) -> dict[str, Any]:
     """Return the latest steps of the stores on Spark, newest first."""
     addresses, unread = store_addresses(fields.stores)
-    inside = tuple(f"{each.address}#" for each in databases(fields.stores))
+    inside = tuple(f"{database.address}#" for database in databases(fields.stores))
     stores: list[dict[str, Any]] = []
     for address in addresses:
         if address.address.startswith(inside) or "#" in address.address:
@@ -30,16 +30,16 @@ def _steps(address: StoreAddress) -> list[dict[str, Any]]:
 
     store = SparkStore(address.address)
     store.require_identity()
-    found = [store.manifest(number) for number in reversed(store.found_steps()[-SHOWN:])]
+    manifests = [store.manifest(number) for number in reversed(store.found_steps()[-SHOWN:])]
     return [
         {
-            "step": each.step,
-            "committed": each.committed,
-            "seconds": each.seconds,
-            "counts": each.counts,
-            "held": each.held,
-            "parked": each.parked,
-            "decisions": len(each.decisions),
+            "step": manifest.step,
+            "committed": manifest.committed,
+            "seconds": manifest.seconds,
+            "counts": manifest.counts,
+            "held": manifest.held,
+            "parked": manifest.parked,
+            "decisions": len(manifest.decisions),
         }
-        for each in found
+        for manifest in manifests
     ]

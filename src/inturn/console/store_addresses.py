@@ -69,7 +69,7 @@ class UnreadStore:
 def store_addresses(stores: Sequence[str]) -> tuple[list[StoreAddress], list[UnreadStore]]:
     """Return the addresses of stores (of a whole database, of all its pipelines) and the stores that cannot be read."""
     answers, unread = query_all([(shown(address), address) for address in stores], _addresses_of)
-    return [each for addresses in answers for each in addresses], unread
+    return [store for addresses in answers for store in addresses], unread
 
 
 def store_address(stores: Sequence[str], title: str) -> StoreAddress:
@@ -84,11 +84,11 @@ def store_address(stores: Sequence[str], title: str) -> StoreAddress:
         if is_database(address) and not title.startswith(f"{shown(address)}#"):
             names.append(f"{shown(address)}#…")
             continue
-        found = _addresses_of(address)
-        for each in found:
-            if each.title == title:
-                return each
-        names += [each.title for each in found]
+        candidates = _addresses_of(address)
+        for candidate in candidates:
+            if candidate.title == title:
+                return candidate
+        names += [store.title for store in candidates]
     raise InputError(f"no store {title!r} in this console; its stores: {', '.join(names)}")
 
 
@@ -108,24 +108,24 @@ def query_all(stores: Iterable[tuple[str, A]], ask: Callable[[A], T]) -> tuple[l
     answers: list[T] = []
     unread: list[UnreadStore] = []
 
-    def query(each: tuple[str, A]) -> T | UnreadStore:
-        title, store = each
+    def query(titled: tuple[str, A]) -> T | UnreadStore:
+        title, store = titled
         try:
             return ask(store)
         except (InturnError, OSError) as error:
             return UnreadStore(title, str(error))
 
-    asked = list(stores)
-    if len(asked) == 1:
-        results = [query(asked[0])]
+    queried = list(stores)
+    if len(queried) == 1:
+        results = [query(queried[0])]
     else:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            results = list(threads.map(query, asked))
-    for each in results:
-        if isinstance(each, UnreadStore):
-            unread.append(each)
+            results = list(threads.map(query, queried))
+    for result in results:
+        if isinstance(result, UnreadStore):
+            unread.append(result)
         else:
-            answers.append(each)
+            answers.append(result)
     return answers, unread
 
 

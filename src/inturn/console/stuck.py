@@ -67,7 +67,7 @@ class StuckGroups:
     @property
     def total(self) -> int:
         """Return the number of all these groups."""
-        return sum(each.groups for each in self.reasons)
+        return sum(reason.groups for reason in self.reasons)
 
 
 def stuck(inspector: Inspector, title: str, *, group: Sequence[str] = (), error: str | None = None) -> StuckGroups:
@@ -81,26 +81,26 @@ def stuck(inspector: Inspector, title: str, *, group: Sequence[str] = (), error:
     """
     selection = Selection((), tuple(group), error, is_all=True)
     is_any = not group and error is None
-    chosen = (each for each in inspector.briefs() if is_any or selection.matches(each.group, each.error or None))
+    chosen = (brief for brief in inspector.briefs() if is_any or selection.matches(brief.group, brief.error or None))
     reasons: dict[tuple[str, str], StuckReason] = {}
     oldest, _ = inspector.longest_waits(_summed(chosen, reasons), SHOWN)
-    order = sorted(reasons.values(), key=lambda each: (not each.needs_decision, -each.groups, each.error))
-    failing = [FailingOutput(each.group, last_line(each.error)) for each in inspector.failing()]
+    order = sorted(reasons.values(), key=lambda reason: (not reason.needs_decision, -reason.groups, reason.error))
+    failing = [FailingOutput(output.group, last_line(output.error)) for output in inspector.failing()]
     return StuckGroups(title, order, list(oldest), failing)
 
 
 def _summed(groups: Iterable[GroupBrief], reasons: dict[tuple[str, str], StuckReason]) -> Iterator[GroupBrief]:
     """Add groups to the reasons, and yield them."""
     oldest: dict[tuple[str, str], int] = {}
-    for each in groups:
-        key = each.status, each.error
+    for brief in groups:
+        key = brief.status, brief.error
         reason = reasons.get(key)
         if reason is None:
             reason = reasons[key] = StuckReason(*key)
         reason.groups += 1
-        reason.held += each.held
-        since_us = _LATEST if each.oldest_us is None else each.oldest_us
+        reason.held += brief.held
+        since_us = _LATEST if brief.oldest_us is None else brief.oldest_us
         oldest[key] = min(since_us, oldest.get(key, _LATEST))
-        yield each
+        yield brief
     for key, since_us in oldest.items():
         reasons[key].oldest = None if since_us == _LATEST else time_of(since_us)

@@ -77,7 +77,7 @@ def _past_events(inspector: Inspector, group: GroupStatus) -> Iterator[TimeLineE
         label = f"up to {inspector.order.grade.words(group.reached, None, 0)}"
         yield TimeLineEvent(EventKind.APPLIED, label, after, place=label, turns=(group.reached, group.reached))
         return
-    first, skipped = inspector.order.start, [each for each in sorted(group.skipped) if each[1] <= group.reached]
+    first, skipped = inspector.order.start, [span for span in sorted(group.skipped) if span[1] <= group.reached]
     if len(skipped) > RANGES:
         before = skipped[:-RANGES]
         about = f"except {counted(len(before), 'skipped range')}"
@@ -99,18 +99,18 @@ def _pending_events(
     gap = inspector.gap(group, list(held))
     if gap is not None:
         yield _range(EventKind.MISSING, *gap, "not received")
-    for number, each in enumerate(held[:SHOWN]):
-        if number and inspector.order.grade.has_gaps and (between := _missing_between(held[number - 1], each)):
+    for number, message in enumerate(held[:SHOWN]):
+        if number and inspector.order.grade.has_gaps and (between := _missing_between(held[number - 1], message)):
             yield _range(EventKind.MISSING, *between, "not received")
         is_failed = not number and group.status == Status.FAILED
         yield TimeLineEvent(
             EventKind.FAILED if is_failed else EventKind.HELD,
-            inspector.place(each),
-            "the handler raised" if is_failed else f"since {each.since:%Y-%m-%d %H:%M:%S} UTC",
-            each.content,
-            _short_place(inspector, each),
-            each.since,
-            (each.turn, each.turn),
+            inspector.place(message),
+            "the handler raised" if is_failed else f"since {message.since:%Y-%m-%d %H:%M:%S} UTC",
+            message.content,
+            _short_place(inspector, message),
+            message.since,
+            (message.turn, message.turn),
         )
     if len(held) > SHOWN:
         last = held[-1]
@@ -125,11 +125,11 @@ def _short_place(inspector: Inspector, held: HeldMessageStatus) -> str:
     return held.id or inspector.place(held)
 
 
-def _missing_between(one: HeldMessageStatus, other: HeldMessageStatus) -> tuple[int, int] | None:
+def _missing_between(earlier: HeldMessageStatus, later: HeldMessageStatus) -> tuple[int, int] | None:
     """Return the revisions missing between two held messages of one epoch."""
-    if one.epoch != other.epoch or other.turn - one.turn < 2:
+    if earlier.epoch != later.epoch or later.turn - earlier.turn < 2:
         return None
-    return one.turn + 1, other.turn - 1
+    return earlier.turn + 1, later.turn - 1
 
 
 def _range(kind: EventKind, first: int, last: int, about: str = "") -> TimeLineEvent:

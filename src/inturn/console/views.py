@@ -40,11 +40,11 @@ def overview(fields: RequestFields) -> dict[str, Any]:
     """Return the stuck groups of all stores or of one, selected by ``group`` and ``error`` patterns."""
     addresses, unread = ([fields.store_address()], []) if fields.get("store") else store_addresses(fields.stores)
 
-    def summed(each: StoreAddress) -> StuckGroups:
-        with each.open() as inspector:
-            return stuck(inspector, each.title, group=patterns(fields.get("group")), error=fields.get("error"))
+    def summed(address: StoreAddress) -> StuckGroups:
+        with address.open() as inspector:
+            return stuck(inspector, address.title, group=patterns(fields.get("group")), error=fields.get("error"))
 
-    stores, away = query_all([(each.title, each) for each in addresses], summed)
+    stores, away = query_all([(address.title, address) for address in addresses], summed)
     chosen = {name: fields.get(name) for name in ("store", "group", "error")}
     return {"stores": stores, "unread": unread + away, "chosen": chosen}
 
@@ -61,11 +61,14 @@ def group(fields: RequestFields) -> dict[str, Any]:
         held = inspector.held(name)
         actions = _OF_ONE.get(status.status, _OF_WAITING if held else [])
         if inspector.gap(status, held) is None:
-            actions = [each for each in actions if each != "skip"]
+            actions = [action for action in actions if action != "skip"]
         return {
             "store": address.title,
             "group": status,
-            "held": [{"place": inspector.place(each), "since": each.since, "content": each.content} for each in held],
+            "held": [
+                {"place": inspector.place(message), "since": message.since, "content": message.content}
+                for message in held
+            ],
             "events": timeline_events(inspector, status, held),
             "said": inspector.explain(name).split("\n", 1)[0].removesuffix(status.error or "").strip(),
             "undecided": inspector.pending_decisions(name),
@@ -100,7 +103,7 @@ def preview(fields: RequestFields) -> dict[str, Any]:
     return {
         "store": address.title,
         "action": action,
-        "groups": [each.group for each in draft.decisions[:SAMPLE]],
+        "groups": [decision.group for decision in draft.decisions[:SAMPLE]],
         "count": len(draft.decisions),
         "void": draft.void,
         "can_try": bool(fields.definitions),
@@ -145,7 +148,7 @@ def attempt(fields: RequestFields) -> dict[str, Any]:
         "content": content,
         "groups": answer.groups,
         "outcomes": answer.outcomes,
-        "trials": [each | {"changes": differences(each["state_before"], each["state"])} for each in answer.sample],
+        "trials": [trial | {"changes": differences(trial["state_before"], trial["state"])} for trial in answer.sample],
         "error": answer.error,
         "why": fields.get("why"),
         "by": fields.get("by"),
@@ -164,7 +167,7 @@ def decide(fields: RequestFields) -> dict[str, str]:
     if not by:
         raise InputError("the name of the user is missing; enter your name, which is stored with the decision")
     address, action = fields.store_address(), DecisionAction.of(fields.need("action"))
-    content, why = _content(fields) if action is DecisionAction.REPLACE else None, fields.get("why") or ""
+    content, reason = _content(fields) if action is DecisionAction.REPLACE else None, fields.get("why") or ""
     chosen = _GroupSelection.from_request(fields, address, action)
     with address.open() as decider:
         draft = decider.prepare(
@@ -174,15 +177,15 @@ def decide(fields: RequestFields) -> dict[str, str]:
             seen=Precondition.marked(chosen.marks),
             **chosen.selection,
             by=by,
-            why=why,
+            why=reason,
         )
         if not draft.decisions:
             raise _undecided_error(draft)
         report = decider.record(draft)
-    (group, name), *others = report.pending.items()
-    recorded = {"store": address.title, "action": action.value, "first": name, "count": str(1 + len(others))}
+    (group, name), *rest = report.pending.items()
+    recorded = {"store": address.title, "action": action.value, "first": name, "count": str(1 + len(rest))}
     recorded |= {"left": str(len(draft.moved))} if draft.moved else {}
-    return recorded if others else recorded | {"group": group}
+    return recorded if rest else recorded | {"group": group}
 
 
 def decided(fields: RequestFields) -> dict[str, Any]:
@@ -221,13 +224,13 @@ def decided(fields: RequestFields) -> dict[str, Any]:
 def to_json_value(value: Any) -> Any:
     """Return the result of a view as JSON values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: to_json_value(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        return {field.name: to_json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return to_json_value(value._asdict())
     if isinstance(value, dict):
-        return {str(name): to_json_value(each) for name, each in value.items()}
+        return {str(name): to_json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_json_value(each) for each in value]
+        return [to_json_value(item) for item in value]
     if isinstance(value, dt.datetime):
         return value.isoformat()
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -30,7 +30,7 @@ def _title(drawing: Drawing, result: DemoResult) -> None:
     """Write the result in one line, and the facts in two."""
     wrong, right = result.wrong[NAIVE].aircraft, result.wrong[SPARK].aircraft
     answer = (f"In order: {right:,}.", 23.0, RIGHT, "bold")
-    drawing.text((30, 36), f"In order of arrival: {wrong:,} aircraft wrong.", 23, WRONG, bold=True, then=answer)
+    drawing.text((30, 36), f"In order of arrival: {wrong:,} aircraft wrong.", 23, WRONG, bold=True, suffix=answer)
     came = (
         f"{result.messages:,} messages about {result.aircraft:,} aircraft leaving New York, 1 to 14 January 2013, "
         f"sent to one queue by {len(result.producers)} processes at the same time:"
@@ -104,7 +104,7 @@ def _bars(plot: Plot, result: DemoResult) -> None:
         plot.box((0, base - 0.17), (max(width, 0.012), base + 0.17), colour)
         plot.drawing.text(plot.at(0, base + 0.3), name, 13)
         share = (f"{wrong.aircraft / result.aircraft:.0%}", 13.0, GREY, "normal") if wrong.aircraft else None
-        plot.drawing.text(plot.at(width + 0.03, base), f"{wrong.aircraft:,}", 22, colour, bold=True, then=share)
+        plot.drawing.text(plot.at(width + 0.03, base), f"{wrong.aircraft:,}", 22, colour, bold=True, suffix=share)
         if wrong.aircraft:
             parts = (
                 f"place {wrong.location:,} · flights {wrong.legs:,} · minutes {wrong.minutes:,} · "

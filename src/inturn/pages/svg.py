@@ -24,7 +24,7 @@ _EDGE: Final = 1.0
 
 def width_of(text: str, size: float) -> float:
     """Estimate the width of a text in a wide font, such as DejaVu Sans."""
-    return size * sum(0.4 if each in _NARROW else 1.0 if each in _WIDE else 0.64 for each in text)
+    return size * sum(0.4 if letter in _NARROW else 1.0 if letter in _WIDE else 0.64 for letter in text)
 
 
 class Drawing:
@@ -44,8 +44,8 @@ class Drawing:
 
     def line(self, places: Iterable[Place], colour: str, width: float = 1, dash: str = "") -> None:
         """Draw straight lines from place to place; ``dash`` has the lengths of dashes and of the spaces between."""
-        way = "L".join(f"{_rounded(x)} {_rounded(y)}" for x, y in places)
-        self.shape("path", d=f"M{way}", fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dash)
+        path = "L".join(f"{_rounded(x)} {_rounded(y)}" for x, y in places)
+        self.shape("path", d=f"M{path}", fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dash)
 
     def box(self, start: Place, end: Place, colour: str, **more: float | str) -> None:
         """Fill a rectangle between two corners."""
@@ -76,7 +76,7 @@ class Drawing:
         *,
         bold: bool = False,
         halo: bool = False,
-        then: tuple[str, float, str, str] | None = None,
+        suffix: tuple[str, float, str, str] | None = None,
     ) -> None:
         """Write a text, centred vertically at a place; it is moved to stay inside of the drawing.
 
@@ -88,19 +88,19 @@ class Drawing:
             anchor: ``start``, ``middle`` or ``end``.
             bold: whether it is bold.
             halo: whether a white edge separates it from shapes below it.
-            then: text, size, colour and weight of a second text on the same line.
+            suffix: text, size, colour and weight of a second text on the same line.
         """
         width = width_of(words, size) * (1.1 if bold else 1)
-        before, left = self._fitted(place[0], width, anchor)
-        self._taken.append((left, left + width, place[1], size))
+        before, start = self._fitted(place[0], width, anchor)
+        self._taken.append((start, start + width, place[1], size))
         after = ""
-        if then is not None:
-            style = f'dx="{_rounded(size * 0.4)}" font-size="{then[1]}" fill="{then[2]}" font-weight="{then[3]}"'
-            after = f"<tspan {style}>{html.escape(then[0])}</tspan>"
+        if suffix is not None:
+            style = f'dx="{_rounded(size * 0.4)}" font-size="{suffix[1]}" fill="{suffix[2]}" font-weight="{suffix[3]}"'
+            after = f"<tspan {style}>{html.escape(suffix[0])}</tspan>"
         self.shape(
             "text",
             html.escape(words) + after,
-            x=left + before,
+            x=start + before,
             y=place[1] + 0.35 * size,
             font_size=size,
             fill=colour,
@@ -116,9 +116,9 @@ class Drawing:
     ) -> bool:
         """Write a text unless it touches an earlier one, or is nearer to its side than ``apart``; return whether."""
         width, y = width_of(words, size), place[1]
-        left = self._fitted(place[0], width, anchor)[1] - apart
+        start = self._fitted(place[0], width, anchor)[1] - apart
         for low, high, other, height in self._taken:
-            if left < high and low < left + width + 2 * apart and abs(y - other) < 0.58 * (size + height):
+            if start < high and low < start + width + 2 * apart and abs(y - other) < 0.58 * (size + height):
                 return False
         self.text(place, words, size, colour, anchor, halo=halo)
         return True
@@ -145,12 +145,12 @@ class Drawing:
 
 def icons(entries: Iterable[tuple[str, Icon]]) -> list[tuple[str, str]]:
     """Return a legend beside a picture: a small drawing of each shape, and its text."""
-    found = []
+    drawings = []
     for words, draw in entries:
         drawing = Drawing(30, 17)
         draw(drawing, (1.5, 4), (28.5, 15))
-        found.append((drawing.element(), words))
-    return found
+        drawings.append((drawing.element(), words))
+    return drawings
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Plot:
 
     def line(self, values: Iterable[Place], colour: str, width: float = 1, dash: str = "") -> None:
         """Draw straight lines from value to value."""
-        self.drawing.line([self.at(*each) for each in values], colour, width, dash)
+        self.drawing.line([self.at(*point) for point in values], colour, width, dash)
 
     def curve(self, values: Sequence[Place], colour: str, width: float, dash: str = "") -> Place:
         """Draw a line with a dot at each value; return the place of its end."""

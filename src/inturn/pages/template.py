@@ -28,7 +28,7 @@ def environment(folder: Path, extra: str) -> "Environment":
     check_installed(extra)
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader([folder, Path(__file__).parent]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -36,8 +36,8 @@ def environment(folder: Path, extra: str) -> "Environment":
         lstrip_blocks=True,
         finalize=_shown,
     )
-    made.filters |= {"number": number, "name": name, "many": counted}
-    return made
+    templates.filters |= {"number": number, "name": name, "many": counted}
+    return templates
 
 
 def check_installed(extra: str) -> None:

@@ -30,7 +30,7 @@ _CLOCKS: Final = {"minutes": 60_000_000, "seconds": 1_000_000, "milliseconds": 1
 
 def round_step(length: float, most: float, steps: Sequence[int] = STEPS) -> int:
     """Return the first step, or multiple of the last one, that a length has at most ``most`` times."""
-    step = next((each for each in steps if length / each <= most), steps[-1])
+    step = next((candidate for candidate in steps if length / candidate <= most), steps[-1])
     return step * max(1, math.ceil(length / step / most))
 
 
@@ -45,11 +45,11 @@ def times(low_us: int, high_us: int, most: int) -> tuple[list[int], list[str], s
     ticks = rounds(low_us, high_us, most, STEPS_US) if low_us < high_us else []
     if not ticks:
         return [low_us], [_clock(low_us)], ""
-    if not any(each % 86_400_000_000 for each in ticks):
-        return ticks, [_clock(each)[:10] for each in ticks], ""
-    unit = next(unit for unit, size_us in _CLOCKS.items() if not any(each % size_us for each in ticks))
+    if not any(tick % 86_400_000_000 for tick in ticks):
+        return ticks, [_clock(tick)[:10] for tick in ticks], ""
+    unit = next(unit for unit, size_us in _CLOCKS.items() if not any(tick % size_us for tick in ticks))
     shared = 10 if _clock(low_us)[:10] == _clock(high_us)[:10] else 4  # the day, or the year
-    return ticks, [_clock(each, unit)[shared + 1 :] for each in ticks], _clock(low_us)[:shared]
+    return ticks, [_clock(tick, unit)[shared + 1 :] for tick in ticks], _clock(low_us)[:shared]
 
 
 def _clock(value_us: int, unit: str = "minutes") -> str:

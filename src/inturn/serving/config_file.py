@@ -121,8 +121,8 @@ def parse_toml(path: Path) -> tuple[str, dict[str, Any]]:
     except tomllib.TOMLDecodeError as error:
         problem, _, position = str(error).rpartition(" (at ")
         number = re.match(r"line (\d+)", position)
-        line = number[1] if number else _last_statement(text)  # at the end: of what has no end
-        raise InputError(f"{path}: line {line}: not valid TOML: {problem}") from None
+        line_number = number[1] if number else _last_statement(text)  # at the end: of what has no end
+        raise InputError(f"{path}: line {line_number}: not valid TOML: {problem}") from None
     except (RecursionError, ValueError):
         raise InputError(f"{path}: not valid TOML: a value is too long or is nested too deep") from None
 
@@ -139,8 +139,8 @@ def file_text(path: Path) -> str:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:  # its text would show a byte of what may be a secret
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}: line {line}: not valid UTF-8; save the file in this encoding") from None
+        line_number = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}: line {line_number}: not valid UTF-8; save the file in this encoding") from None
 
 
 def resolved(folder: Path, where: str, mark: str = "") -> str:
@@ -160,21 +160,21 @@ def _located(path: Path, text: str, data: dict[str, Any], error: SettingError) -
     steps = error.table if error.name is None else (*error.table, error.name)
     while steps and not _contains(data, steps):
         steps = steps[:-1]
-    line = _line(text, steps) if steps else None
-    where = [] if line is None else [f"line {line}"]
+    line_number = _line(text, steps) if steps else None
+    where = [] if line_number is None else [f"line {line_number}"]
     return InputError(": ".join(filter(None, (str(path), ", ".join([*where, *_tables(error.table)]), error.text))))
 
 
 def _tables(table: Steps) -> list[str]:
     """Return the tables on the way to a table as TOML has them: each ``[[…]]``, and the innermost ``[…]``."""
     names: list[str] = []
-    found = []
+    headings = []
     for step in table:
         if isinstance(step, int):
-            found.append(f"[[{'.'.join(names)}]] number {step + 1}")
+            headings.append(f"[[{'.'.join(names)}]] number {step + 1}")
         else:
             names.append(step)
-    return [*found, f"[{'.'.join(names)}]"] if table and isinstance(table[-1], str) else found
+    return [*headings, f"[{'.'.join(names)}]"] if table and isinstance(table[-1], str) else headings
 
 
 def _contains(data: Any, steps: Steps) -> bool:

@@ -88,22 +88,22 @@ def _in_thread(read: Callable[[], T]) -> "asyncio.Future[T]":
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(found: T | None, error: Exception | None) -> None:
+    def settle(value: T | None, error: Exception | None) -> None:
         if future.cancelled():
             return
         if error is None:
-            future.set_result(cast("T", found))
+            future.set_result(cast("T", value))
         else:
             future.set_exception(error)
 
     def run() -> None:
-        found, failed = None, None
+        value, failed = None, None
         try:
-            found = read()
+            value = read()
         except Exception as error:  # noqa: BLE001 - it is raised where the page is awaited
             failed = error
         with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(settle, found, failed)
+            loop.call_soon_threadsafe(settle, value, failed)
 
     started(run, "inturn-health-read")
     return future

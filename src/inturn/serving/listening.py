@@ -56,9 +56,9 @@ def listening_sockets(host: str, port: int) -> list[socket.socket]:
     name = bare_host(host)
     sockets: list[socket.socket] = []
     try:
-        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         refused: OSError | None = None
-        for family, *_, address in dict.fromkeys(found):
+        for family, *_, address in dict.fromkeys(addresses):
             same = sockets[0].getsockname()[1] if sockets else port
             try:
                 sockets.append(_listening(family, (address[0], same, *address[2:]), dual=name == "::"))
@@ -91,8 +91,8 @@ def _listening(family: int, address: tuple[str | int, ...], *, dual: bool) -> so
 
 def close(sockets: list[socket.socket]) -> None:
     """Stop listening."""
-    for each in sockets:
-        each.close()
+    for listener in sockets:
+        listener.close()
 
 
 def _refusal(host: str, port: int, error: OSError | UnicodeError) -> str:

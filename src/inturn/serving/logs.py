@@ -41,7 +41,7 @@ class TextLines(logging.Formatter):
         if not record.exc_info:
             return text
         trace = self.formatException(record.exc_info).split("\n")
-        return "\n".join((text, *(f"  {_escaped(each)}" for each in trace)))
+        return "\n".join((text, *(f"  {_escaped(line)}" for line in trace)))
 
 
 class JsonLines(logging.Formatter):

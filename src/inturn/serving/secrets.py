@@ -26,12 +26,12 @@ def check_secret(table: Any, name: str, *, needed: bool = True) -> None:
         InputError: if it is set several times, or is missing.
     """
     names = (name, f"{name}_env", f"{name}_file")
-    present = [each for each in names if getattr(table, each) not in (None, ())]
-    one = f"one of {names[0]}, {names[1]} and {names[2]}"
+    present = [setting for setting in names if getattr(table, setting) not in (None, ())]
+    choices = f"one of {names[0]}, {names[1]} and {names[2]}"
     if len(present) > 1:
-        raise InputError(f"{' and '.join(present)} are set; set only {one}")
+        raise InputError(f"{' and '.join(present)} are set; set only {choices}")
     if needed and not present:
-        raise InputError(f"no {name} is set; set {one}")
+        raise InputError(f"no {name} is set; set {choices}")
 
 
 def with_secret(table: T, name: str, folder: Path, environ: Mapping[str, str] = os.environ) -> T:
@@ -52,15 +52,15 @@ def with_secret(table: T, name: str, folder: Path, environ: Mapping[str, str] = 
     if variable is not None:
         text = environ.get(variable, "")
         named = f"is {variable!r}," if re.fullmatch("[A-Z_][A-Z0-9_]*", variable) else "names"  # it may be a secret
-        fault = f"{name}_env {named} an environment variable that is not set or is empty"
+        problem = f"{name}_env {named} an environment variable that is not set or is empty"
     else:
-        text, fault = "", f"{name}_file is {file!r}, a file that is empty"
+        text, problem = "", f"{name}_file is {file!r}, a file that is empty"
         try:
             text = file_text(folder / file).strip()
         except InputError as error:
-            fault = f"{name}_file is {file!r}, which cannot be read ({error})"
+            problem = f"{name}_file is {file!r}, which cannot be read ({error})"
     is_list = isinstance(getattr(table, name), tuple)
     if not text.strip():
-        raise InputError(f"{fault}; expected the {name}{', one per line' if is_list else ''}")
+        raise InputError(f"{problem}; expected the {name}{', one per line' if is_list else ''}")
     value = tuple(line for line in map(str.strip, text.splitlines()) if line) if is_list else text
     return msgspec.structs.replace(table, **{name: value, f"{name}_env": None, f"{name}_file": None})

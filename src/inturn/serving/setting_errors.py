@@ -48,17 +48,17 @@ def setting_error(text: str, kind: Any, data: Any) -> SettingError:
     match = _AT.fullmatch(text)
     problem, path = (match[1], match[2] or "") if match else (text, "")
     places = list(_places(inspect.type_info(kind), data, path))
-    steps, of, value = places[-1]
+    steps, value_kind, value = places[-1]
     if named := _NAMED.fullmatch(problem):
         name = named[2]
         if named[1] == "contains unknown":
-            return SettingError(_unknown(name, _fields(of, value)), steps, name)
-        rule = expected(_fields(of, value)[name], name)
+            return SettingError(_unknown(name, _fields(value_kind, value)), steps, name)
+        rule = expected(_fields(value_kind, value)[name], name)
         return SettingError(f"the setting {name!r} is missing; expected {rule}", steps)
     if not _OWN.match(problem):
         return SettingError(problem, steps, setting_of(problem))
-    steps, of, value = next(each for each in reversed(places) if isinstance(each[0][-1], str))
-    name, rule = str(steps[-1]), expected(of, str(steps[-1]))
+    steps, value_kind, value = next(place for place in reversed(places) if isinstance(place[0][-1], str))
+    name, rule = str(steps[-1]), expected(value_kind, str(steps[-1]))
     if rule == "a table" or rule.startswith("[["):  # a value that stands for a whole table may be a secret
         return SettingError(f"{name} is {_kind(value)}; expected {rule}", steps[:-1], name)
     return SettingError(f"{name} is {_shown(value, steps)}; expected {rule}", steps[:-1], name)
@@ -70,91 +70,99 @@ def setting_of(text: str) -> str | None:
     return match and match[1]
 
 
-def expected(of: Any, name: str = "") -> str:
+def expected(kind: Any, name: str = "") -> str:
     """Return a text about the values of a type, by its description or by its rules; ``name`` is that of the setting."""
-    if isinstance(of, inspect.Metadata):
-        return (of.extra_json_schema or {}).get("description") or expected(of.type, name)
-    if isinstance(of, inspect.UnionType):
-        return " or ".join(dict.fromkeys(expected(each, name) for each in of.types if each != inspect.NoneType()))
-    text = _EXPECTED.get(type(of))
-    return "another value" if text is None else text(of, name)
+    if isinstance(kind, inspect.Metadata):
+        return (kind.extra_json_schema or {}).get("description") or expected(kind.type, name)
+    if isinstance(kind, inspect.UnionType):
+        return " or ".join(
+            dict.fromkeys(expected(member, name) for member in kind.types if member != inspect.NoneType())
+        )
+    text = _EXPECTED.get(type(kind))
+    return "another value" if text is None else text(kind, name)
 
 
-def _number(of: Any, name: str) -> str:
-    noun = "a whole number" if isinstance(of, inspect.IntType) else "a number"
+def _number(kind: Any, name: str) -> str:
+    noun = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
     noun = {"s": "a number of seconds", "bytes": "a number of bytes"}.get(name.rpartition("_")[2], noun)
-    if of.ge is not None and of.le is not None:
-        return f"{noun} from {of.ge} to {of.le}"
-    low = f" above {of.gt}" if of.gt is not None else f", {of.ge} or more" if of.ge is not None else ""
-    return f"{noun}{low}" + (f", at most {of.le}" if of.le is not None else "")
+    if kind.ge is not None and kind.le is not None:
+        return f"{noun} from {kind.ge} to {kind.le}"
+    low = f" above {kind.gt}" if kind.gt is not None else f", {kind.ge} or more" if kind.ge is not None else ""
+    return f"{noun}{low}" + (f", at most {kind.le}" if kind.le is not None else "")
 
 
 def _either(values: Iterable[Any]) -> str:
-    *first, last = (f'"{each}"' for each in values)
+    *first, last = (f'"{value}"' for value in values)
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _items(of: Any, name: str) -> str:
-    if any(isinstance(each, inspect.StructType) for each in _alternatives(of.item_type)):
+def _items(kind: Any, name: str) -> str:
+    if any(isinstance(member, inspect.StructType) for member in _alternatives(kind.item_type)):
         return f"[[{name}]] tables"
-    return f"a list of {_plural(of.item_type)}"
+    return f"a list of {_plural(kind.item_type)}"
 
 
-def _plural(of: Any) -> str:
-    return next((plural for kind, plural in _PLURALS if isinstance(of, kind)), "values")
+def _plural(item_type: Any) -> str:
+    return next((plural for kind, plural in _PLURALS if isinstance(item_type, kind)), "values")
 
 
 _EXPECTED: Final[dict[type, Callable[[Any, str], str]]] = {
     inspect.BoolType: lambda _of, _name: "true or false",
-    inspect.DictType: lambda of, _name: f"a table of {_plural(of.value_type)}",
-    inspect.EnumType: lambda of, _name: _either(each.value for each in of.cls),
+    inspect.DictType: lambda kind, _name: f"a table of {_plural(kind.value_type)}",
+    inspect.EnumType: lambda kind, _name: _either(member.value for member in kind.cls),
     inspect.FloatType: _number,
     inspect.IntType: _number,
     inspect.ListType: _items,
-    inspect.LiteralType: lambda of, _name: _either(of.values),
-    inspect.StrType: lambda of, _name: "a string in quotes" + (", not an empty one" if of.min_length else ""),
+    inspect.LiteralType: lambda kind, _name: _either(kind.values),
+    inspect.StrType: lambda kind, _name: "a string in quotes" + (", not an empty one" if kind.min_length else ""),
     inspect.StructType: lambda _of, _name: "a table",
     inspect.VarTupleType: _items,
 }
 
 
-def _places(of: Any, value: Any, path: str) -> Iterator[tuple[Steps, Any, Any]]:
+def _places(kind: Any, value: Any, path: str) -> Iterator[tuple[Steps, Any, Any]]:
     """Yield the steps, the type and the value of each place on a path of msgspec, from the top of the file."""
     steps: Steps = ()
-    yield steps, of, value
+    yield steps, kind, value
     for name, index in _STEP.findall(path):
         step: str | int
         if name:
-            step, of = name, _fields(of, value)[name]
+            step, kind = name, _fields(kind, value)[name]
         elif index == "...":  # msgspec does not say which entry of a table it is
-            of = next((each.value_type for each in _alternatives(of) if isinstance(each, inspect.DictType)), None)
-            right = _VALUES.get(type(of), object)
-            found = [key for key, each in value.items() if not isinstance(each, right)]
-            if not found:
+            kind = next(
+                (member.value_type for member in _alternatives(kind) if isinstance(member, inspect.DictType)), None
+            )
+            right = _VALUES.get(type(kind), object)
+            wrong = [key for key, item in value.items() if not isinstance(item, right)]
+            if not wrong:
                 return
-            step = found[0]
+            step = wrong[0]
         else:
             step = int(index)
-            of = next((each.item_type for each in _alternatives(of) if hasattr(each, "item_type")), None)
+            kind = next((member.item_type for member in _alternatives(kind) if hasattr(member, "item_type")), None)
         steps, value = (*steps, step), value[step]
-        yield steps, of, value
+        yield steps, kind, value
 
 
-def _alternatives(of: Any) -> list[Any]:
+def _alternatives(kind: Any) -> list[Any]:
     """Return the types of which a value has one; TOML has no null."""
-    if isinstance(of, inspect.Metadata):
-        return _alternatives(of.type)
-    if isinstance(of, inspect.UnionType):
-        return [each for one in of.types for each in _alternatives(one)]
-    return [] if isinstance(of, inspect.NoneType) else [of]
+    if isinstance(kind, inspect.Metadata):
+        return _alternatives(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return [alternative for member in kind.types for alternative in _alternatives(member)]
+    return [] if isinstance(kind, inspect.NoneType) else [kind]
 
 
-def _fields(of: Any, value: Any) -> dict[str, Any]:
+def _fields(kind: Any, value: Any) -> dict[str, Any]:
     """Return the types of the settings of a table by name; of several kinds of tables, those of the value's kind."""
-    structs = [each for each in _alternatives(of) if isinstance(each, inspect.StructType)]
-    tags = {each.tag_field: inspect.LiteralType(tuple(s.tag for s in structs)) for each in structs if each.tag_field}
-    one = next((each for each in structs if not each.tag_field or value.get(each.tag_field) == each.tag), None)
-    return tags | {each.encode_name: each.type for each in (one.fields if one else ())}
+    structs = [member for member in _alternatives(kind) if isinstance(member, inspect.StructType)]
+    tags = {
+        struct.tag_field: inspect.LiteralType(tuple(s.tag for s in structs)) for struct in structs if struct.tag_field
+    }
+    chosen = next(
+        (struct for struct in structs if not struct.tag_field or value.get(struct.tag_field) == struct.tag), None
+    )
+    return tags | {field.encode_name: field.type for field in (chosen.fields if chosen else ())}
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
@@ -165,7 +173,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 def _kind(value: Any) -> str:
     if isinstance(value, list):
-        return "a list of tables" if value and all(isinstance(each, dict) for each in value) else "a list"
+        return "a list of tables" if value and all(isinstance(item, dict) for item in value) else "a list"
     return "a string" if isinstance(value, str) else _shown(value, ())
 
 
@@ -176,6 +184,6 @@ def _shown(value: Any, steps: Steps) -> str:
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):
-        return f"[{', '.join(_shown(each, ()) for each in value)}]"
+        return f"[{', '.join(_shown(item, ()) for item in value)}]"
     text = str(value).lower() if isinstance(value, bool) else shown(value) if isinstance(value, str) else str(value)
     return f"{text!r:.200}" if isinstance(value, str) else text

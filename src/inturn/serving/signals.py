@@ -76,9 +76,9 @@ def stop_on_signals(
             call()
 
     threading.Thread(target=run_call, name="inturn-signals", daemon=True).start()
-    for each in signals or (signal.SIGTERM, signal.SIGINT):
-        before[each] = signal.getsignal(each)
-        signal.signal(each, on_signal)
+    for signum in signals or (signal.SIGTERM, signal.SIGINT):
+        before[signum] = signal.getsignal(signum)
+        signal.signal(signum, on_signal)
     try:
         yield
     finally:

@@ -48,9 +48,7 @@ class KeyAccess:
     def replace_keys(self, keys: Iterable[AccessKey]) -> None:
         """Replace the known access keys."""
         own = self._context.home.account
-        known = [
-            Key(each.id, each.secret or "", each.queues, each.actions, each.account or own, each.admin) for each in keys
-        ]
+        known = [Key(key.id, key.secret or "", key.queues, key.actions, key.account or own, key.admin) for key in keys]
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def admit(self, head: Request) -> None:
@@ -90,7 +88,7 @@ class KeyAccess:
                 if queue is not None and not is_concerned:
                     is_concerned = self._policies.may_matter(key, queue)
             if is_concerned:
-                needs = [RequiredPermission(*each) for each in _required_permissions(context, call)]
+                needs = [RequiredPermission(*permission) for permission in _required_permissions(context, call)]
                 note = partial(self._note, request=request, action=call.action)
                 checks += self._policies.evaluate(key, request, call, needs, note)
         except SqsError as error:

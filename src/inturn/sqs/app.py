@@ -177,8 +177,8 @@ class App:
         """Log a queue that was not found, if its name exists in another region or account; only for the log."""
         home = self._context.home
         scope, name = scope_of(home, queue)
-        found = [scope_of(home, each) for each in list(self._db.store.queues)]  # another thread may add queues
-        other_scopes = sorted(str(scope) for scope, each in found if each == name)
+        scoped = [scope_of(home, key) for key in list(self._db.store.queues)]  # another thread may add queues
+        other_scopes = sorted(str(scope) for scope, other in scoped if other == name)
         if other_scopes:
             text = "queue %(queue)r was requested in %(scope)s, but exists in %(others)s"
             self._failures.warning(

@@ -198,12 +198,12 @@ class Config(ConfigTable, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Check that no key, queue or webhook is listed twice, and that each queue is reachable."""
-        queues = [(each.name, self.scope_of(each)) for each in self.queues]
-        keys, webhooks = [(key.id, None) for key in self.keys], [(each.name, None) for each in self.webhooks]
+        queues = [(queue.name, self.scope_of(queue)) for queue in self.queues]
+        keys, webhooks = [(key.id, None) for key in self.keys], [(webhook.name, None) for webhook in self.webhooks]
         for table, names in (("keys", keys), ("queues", queues), ("webhooks", webhooks)):
-            twice = [name for (name, _), count in Counter(names).items() if count > 1]
-            if twice:
-                raise InputError(f"two [[{table}]] have the name {twice[0]!r}; remove one of them")
+            repeated = [name for (name, _), count in Counter(names).items() if count > 1]
+            if repeated:
+                raise InputError(f"two [[{table}]] have the name {repeated[0]!r}; remove one of them")
         server = self.server
         if server.check_region or server.regions == "joined":
             setting = "check_region = true" if server.check_region else 'regions = "joined"'
@@ -250,9 +250,9 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
     for number, key in enumerate(config.keys):
         with file.errors_in("keys", number):
             keys.append(with_secret(key, "secret", folder, environ))
-    for number, each in enumerate(config.webhooks):
+    for number, webhook in enumerate(config.webhooks):
         with file.errors_in("webhooks", number):
-            webhooks.append(with_secret(each, "secrets", folder, environ))
+            webhooks.append(with_secret(webhook, "secrets", folder, environ))
             webhooks[-1].webhook()  # for its checks
     return LoadedConfig(
         keys=tuple(keys),
@@ -289,7 +289,7 @@ def check_exposure(config: Config) -> None:
             "inturn.toml), or listen on 127.0.0.1, which needs no keys"
         )
 
-    unsigned = next((each.name for each in config.webhooks if each.signature == "none"), None)
+    unsigned = next((webhook.name for webhook in config.webhooks if webhook.signature == "none"), None)
     if unsigned is not None and not is_loopback(host):
         raise InputError(
             f"host is {host!r}, which other machines can reach, but webhook {unsigned!r} has no signature: any client "

@@ -32,5 +32,5 @@ class ConsoleTable(ConfigTable, frozen=True, kw_only=True):
         return replace(
             self,
             config=self.config and resolved(folder, self.config),
-            pipelines=tuple(resolved(folder, each, ":") for each in self.pipelines),
+            pipelines=tuple(resolved(folder, pipeline, ":") for pipeline in self.pipelines),
         )

@@ -107,14 +107,14 @@ class Context:
 
         A URL of another region than the request is signed for is refused.
         """
-        found = self._named.get((self.caller, url))
-        if found is None:
-            found = self._name(url)
+        stored = self._named.get((self.caller, url))
+        if stored is None:
+            stored = self._name(url)
             if len(url) <= limits.URL_LENGTH:
                 if len(self._named) >= limits.URLS:
                     self._named.clear()
-                self._named[self.caller, url] = found
-        return found
+                self._named[self.caller, url] = stored
+        return stored
 
     def _name(self, url: str) -> str:
         region, account, name = naming.parse_url(url)

@@ -101,7 +101,7 @@ class Metrics:
             if traffic is None:
                 traffic = self._traffic[command.queue] = _Traffic()
             if kind is Send:
-                duplicates = sum([each.duplicate for each in answers])
+                duplicates = sum([answer.duplicate for answer in answers])
                 traffic.sent += len(answers) - duplicates
                 traffic.duplicates += duplicates
             elif kind is Receive:
@@ -123,7 +123,7 @@ class Metrics:
             StoreError: if the store cannot be read.
         """
         figures = await self._figures()
-        existing = {each.queue for each in figures.queues}
+        existing = {figure.queue for figure in figures.queues}
         for removed in self._traffic.keys() - existing:
             del self._traffic[removed]
         every = [*families.all_families({self._db.name: figures}, measures.workers()), *self.endpoint_families()]
@@ -133,10 +133,11 @@ class Metrics:
         """Yield the metrics that only an endpoint has."""
         db, front, traffic = self._db.name, self.front, dict(self._traffic)
         for name, text, field in _TRAFFIC:
-            messages = {(db, queue): getattr(each, field) for queue, each in traffic.items()}
+            messages = {(db, queue): getattr(counts, field) for queue, counts in traffic.items()}
             yield Family(f"inturn.queue.{name}", "counter", text, ("database", "queue"), messages)
         durations = {
-            (db, action or "unknown", code): each.values for (action, code), each in self._counts.durations.items()
+            (db, action or "unknown", code): duration.values
+            for (action, code), duration in self._counts.durations.items()
         }
         labels, text = ("database", "action", "error_type"), "Duration of answered requests."
         yield histogram("inturn.server.request.duration", text, labels, durations)

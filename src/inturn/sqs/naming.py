@@ -104,8 +104,8 @@ def prefix(scope: Scope) -> str:
 
 def parse_arn(text: str) -> tuple[Scope, str] | None:
     """Return the scope and the name in a queue's ARN; None if the text is no such ARN."""
-    found = _ARN.fullmatch(text)
-    return None if found is None else (Scope(found[1], found[2]), found[3])
+    match = _ARN.fullmatch(text)
+    return None if match is None else (Scope(match[1], match[2]), match[3])
 
 
 def stored_name(home: Home, scope: Scope, name: str) -> str | None:
@@ -127,12 +127,12 @@ def named_by_arn(home: Scope, queues: Collection[str]) -> frozenset[str]:
         InputError: if another queue has the bare name of one of them.
     """
     start = prefix(home)
-    found = {each.removeprefix(start) for each in queues if each.startswith(start)}
-    twice = sorted(found.intersection(queues))
-    if twice:
+    bare_names = {stored.removeprefix(start) for stored in queues if stored.startswith(start)}
+    shared = sorted(bare_names.intersection(queues))
+    if shared:
         raise InputError(
             f"with server.region {home.region!r} and server.account {home.account!r}, two queues of the database have "
-            f"the same name: {twice[0]!r} and {prefix(home)}{twice[0]}, which was created under other settings. "
+            f"the same name: {shared[0]!r} and {prefix(home)}{shared[0]}, which was created under other settings. "
             "Restore the previous settings, or empty one of the queues and delete it (inturn queue delete)"
         )
-    return frozenset(found)
+    return frozenset(bare_names)

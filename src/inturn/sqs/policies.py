@@ -110,7 +110,7 @@ class Policies:
             if info is None and is_owner:  # the action reports a missing queue, but not to other accounts
                 continue
             policy = None if info is None else extra_setting(info.settings, POLICY, None)
-            names = tuple(f"sqs:{each.lower()}" for each in {action, permission(action)})
+            names = tuple(f"sqs:{name.lower()}" for name in {action, permission(action)})
             policy_request = PolicyRequest(key.account, key.id, names, self._context.arn(queue), facts)
             reason = _refusal_reason(policy, policy_request, action, is_owner=is_owner)
             if reason is not None:

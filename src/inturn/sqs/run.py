@@ -159,7 +159,7 @@ class Endpoint:
             health = HttpServer(self._health_pages.answer, *health_address(server.health), failures=self._failures)
             await health.start()
             self._health = health
-        webhooks = [each.webhook() for each in self._config.webhooks]
+        webhooks = [webhook.webhook() for webhook in self._config.webhooks]
         self._webhooks = WebhookRoutes(
             self._db, webhooks, LoopbackAccess(server.base_url), self._app.counts, self._failures
         )
@@ -178,18 +178,18 @@ class Endpoint:
             self._console = _console_server(self._db, self._config.console, tls)
         await self._app.start()
         self._find_home()
-        for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
+        for queue in sorted(self._config.queues, key=lambda configured: "RedrivePolicy" in configured.attributes):
             await self._create_queue(queue)
         await self._webhooks.start()
-        found = (await self._db.figures.aio()).queues
+        figures = (await self._db.figures.aio()).queues
         has_policies = await self._db.writer.arun(StoreCall("", lambda store, _now_ms: policies_in(store)))
         await self._server.start()
         if has_policies and isinstance(self._app.access, LoopbackAccess):
             self._app.access.warn_of_policies()
         return {
-            "queues": len(found),
-            "messages": sum(each.messages for each in found),
-            "in_flight": sum(each.in_flight for each in found),
+            "queues": len(figures),
+            "messages": sum(figure.messages for figure in figures),
+            "in_flight": sum(figure.in_flight for figure in figures),
             "keys": len(self._config.keys),
             "port": self._server.port,
         }
@@ -214,7 +214,7 @@ class Endpoint:
         """Find the queues of the server's own region and account, and warn of queues that cannot be reached."""
         queues, home = list(self._db.store.queues), self._context.home
         self._naming.home = Home(home, named_by_arn(home, queues))
-        elsewhere = sum(scope_of(home, each)[0].region != home.region for each in queues)
+        elsewhere = sum(scope_of(home, stored)[0].region != home.region for stored in queues)
         if elsewhere and self._naming.joined:
             text = 'queues of regions other than the server\'s cannot be reached: server.regions is "joined"'
             EVENTS.warning("unreachable_queues", self._db.name, text, region=home.region, queues=elsewhere)

@@ -90,15 +90,15 @@ def parse_saved(facts: Mapping[str, str]) -> dict[str, SavedKey]:
     Raises:
         InputError: if one of them is malformed.
     """
-    found = {}
+    saved_keys = {}
     for name, value in sorted(facts.items()):
         if name.startswith(_PREFIX):
             key_id = name.removeprefix(_PREFIX)
             try:
-                found[key_id] = msgspec.json.decode(value, type=SavedKey)
+                saved_keys[key_id] = msgspec.json.decode(value, type=SavedKey)
             except (ValueError, msgspec.MsgspecError):  # the error's text might contain the secret
                 raise _malformed(key_id) from None
-    return found
+    return saved_keys
 
 
 def keys_in(facts: Mapping[str, str], sealing: SealingKeys = _PLAIN) -> tuple[AccessKey, ...]:
@@ -110,15 +110,15 @@ def keys_in(facts: Mapping[str, str], sealing: SealingKeys = _PLAIN) -> tuple[Ac
     Raises:
         InputError: if one of them is malformed.
     """
-    found = []
+    opened = []
     for key_id, saved in parse_saved(facts).items():
         try:
-            found.append(saved.opened(key_id, sealing))
+            opened.append(saved.opened(key_id, sealing))
         except SealedSecretError as error:
             text = "requests with access key %(key)s are refused: %(error)s"
             EVENTS.error("unusable_key", key_id, text, key=key_id, error=str(error))
-            found.append(saved.key(key_id, secrets.token_urlsafe()))
-    return tuple(found)
+            opened.append(saved.key(key_id, secrets.token_urlsafe()))
+    return tuple(opened)
 
 
 def check_sealing(saved: Mapping[str, SavedKey], sealing: SealingKeys) -> None:
@@ -127,7 +127,7 @@ def check_sealing(saved: Mapping[str, SavedKey], sealing: SealingKeys) -> None:
     Raises:
         InputError: if it would be.
     """
-    if sealing.newest is None and any(each.sealed_with is not None for each in saved.values()):
+    if sealing.newest is None and any(key.sealed_with is not None for key in saved.values()):
         raise InputError(f"the access keys in the database are sealed, but no sealing key is configured; {GIVE_ONE}")
 
 

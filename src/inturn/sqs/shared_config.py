@@ -53,9 +53,9 @@ class SharedConfig:
             text = "%(change)s in the database; it is replaced by the value configured here"
             EVENTS.warning("setting_replaced", name, text, change=name)
         config = replace(self._config, keys=keys_in(facts, self._sealing))
-        others = {key.id for key in config.keys} - {key.id for key in self._config.keys}
-        if others:
-            ids = ", ".join(sorted(others))
+        unconfigured = {key.id for key in config.keys} - {key.id for key in self._config.keys}
+        if unconfigured:
+            ids = ", ".join(sorted(unconfigured))
             text = "the database has access keys that are not configured here: %(ids)s"
             EVENTS.info("keys_found", self._db.name, text, ids=ids)
         stored = {name.removeprefix(_SETTING): value for name, value in facts.items() if name.startswith(_SETTING)}
@@ -70,11 +70,11 @@ class SharedConfig:
         if not self._db.store.servers.is_shared:
             return None
         version, facts = await self._db.writer.arun(StoreCall("", self._read))
-        while (found := await self._current_sealing()) != self._sealing:  # and may already be in use
-            if found is None:
+        while (sealing := await self._current_sealing()) != self._sealing:  # and may already be in use
+            if sealing is None:
                 return None
-            EVENTS.info("sealing_keys_changed", self._db.name, "the sealing keys have changed", newest=found.newest)
-            self._sealing, self._version = found, -1
+            EVENTS.info("sealing_keys_changed", self._db.name, "the sealing keys have changed", newest=sealing.newest)
+            self._sealing, self._version = sealing, -1
             version, facts = await self._db.writer.arun(StoreCall("", self._read))
         if version == self._version:
             return None
@@ -88,7 +88,7 @@ class SharedConfig:
         access keys may already be sealed with the keys that it will contain.
         """
         try:
-            found = await asyncio.to_thread(self._source.read)
+            current = await asyncio.to_thread(self._source.read)
         except InputError as error:
             is_new, self._last_error = str(error) != self._last_error, str(error)
             if is_new:
@@ -96,7 +96,7 @@ class SharedConfig:
                 EVENTS.error("sealing_keys_unreadable", self._db.name, text, error=str(error))
             return None if is_new else self._sealing
         self._last_error = ""
-        return found
+        return current
 
     def _declare(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str], list[str]]:
         servers: ServerStore = store.servers
@@ -114,7 +114,7 @@ class SharedConfig:
     def _new_keys(self, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the configured keys that differ from the saved ones; one that cannot be compared is not changed."""
         saved_keys = parse_saved(facts)
-        for key in sorted(self._config.keys, key=lambda each: each.id):
+        for key in sorted(self._config.keys, key=lambda configured: configured.id):
             saved = saved_keys.get(key.id)
             try:
                 check_sealing(saved_keys, self._sealing)

@@ -116,8 +116,8 @@ class WebhookRoutes:
     def _response(self, answer: WebhookResponse, began: float) -> Response:
         code = "" if answer.status == 202 else str(answer.status)
         self._counts.add(_ACTION, code, time.perf_counter() - began)
-        again = answer.retry_after_s
-        headers = () if again is None else ((b"Retry-After", b"%d" % again),)
+        retry_after_s = answer.retry_after_s
+        headers = () if retry_after_s is None else ((b"Retry-After", b"%d" % retry_after_s),)
         return Response(answer.status, answer.body, "application/json", headers)
 
 

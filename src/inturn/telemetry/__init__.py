@@ -68,9 +68,9 @@ def processing(*messages: Any) -> AbstractContextManager[object]:
     """
     if observer.active is None or not messages:
         return nullcontext()
-    groups = {each.group for each in messages}
+    groups = {message.group for message in messages}
     group = groups.pop() if len(groups) == 1 else None
-    attributes = [each.attributes_json for each in messages]
+    attributes = [message.attributes_json for message in messages]
     return observer.active.task(None, messages[0].queue, group, attributes) or nullcontext()
 
 

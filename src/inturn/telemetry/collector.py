@@ -38,12 +38,12 @@ def metric(family: Family) -> Metric:
         for labels, (*counts, total) in family.values.items():
             histogram.add_metric(labels, buckets(family.bounds, counts), total)
         return histogram
-    made = (CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily)(
+    converted = (CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily)(
         name, family.help, labels=family.labels
     )
     for labels, value in family.values.items():
-        made.add_metric(labels, value)
-    return made
+        converted.add_metric(labels, value)
+    return converted
 
 
 def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:

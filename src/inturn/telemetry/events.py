@@ -68,26 +68,26 @@ class EventLogger:
         with self._mutex:
             self._windows.clear()
 
-    def info(self, event: str, of: str, text: str, *, payload: str | None = None, **fields: Any) -> None:
+    def info(self, event: str, subject: str, text: str, *, payload: str | None = None, **fields: Any) -> None:
         """Log an event that needs no attention; see :meth:`warning`."""
-        self._log(logging.INFO, event, of, text, payload, fields)
+        self._log(logging.INFO, event, subject, text, payload, fields)
 
-    def warning(self, event: str, of: str, text: str, *, payload: str | None = None, **fields: Any) -> None:
+    def warning(self, event: str, subject: str, text: str, *, payload: str | None = None, **fields: Any) -> None:
         """Log an event that an operator should know of.
 
         Args:
             event: the event's name; each has its own rate limit.
-            of: the pipeline, queue or database of the event; each has its own rate limit.
+            subject: the pipeline, queue or database of the event; each has its own rate limit.
             text: the sentence, with the fields as ``%(name)s`` and ``%(name)r``.
             payload: text that may quote a message; logged only after :func:`log_payloads`.
             fields: the record's attributes.
         """
-        self._log(logging.WARNING, event, of, text, payload, fields)
+        self._log(logging.WARNING, event, subject, text, payload, fields)
 
     def error(
         self,
         event: str,
-        of: str,
+        subject: str,
         text: str,
         *,
         payload: str | None = None,
@@ -95,7 +95,7 @@ class EventLogger:
         **fields: Any,
     ) -> None:
         """Log an event after which some work stops, with the traceback of an exception; see :meth:`warning`."""
-        self._log(logging.ERROR, event, of, text, payload, fields, exception)
+        self._log(logging.ERROR, event, subject, text, payload, fields, exception)
 
     def flush(self, *, is_last: bool = False) -> None:
         """Log the last suppressed record of each window that has ended, with the number of the others.
@@ -118,7 +118,7 @@ class EventLogger:
         self,
         level: int,
         event: str,
-        of: str,
+        subject: str,
         text: str,
         payload: str | None,
         fields: dict[str, Any],
@@ -130,7 +130,7 @@ class EventLogger:
         if payload is not None and _shows_payloads:
             text, fields = f"{text}: %(payload)s", {**fields, "payload": payload}
         record = _Record(level, text, fields, exception)
-        missed = self._missed((event, of), record)
+        missed = self._missed((event, subject), record)
         if missed is not None:
             self._write(record, missed)
 
@@ -147,7 +147,7 @@ class EventLogger:
             if key not in self._windows and len(self._windows) >= limits.LOG_NAMES:
                 if now >= self._swept_until:
                     self._swept_until = now + limits.LOG_WINDOW_S
-                    self._windows = {each: window for each, window in self._windows.items() if now < window.until}
+                    self._windows = {key: window for key, window in self._windows.items() if now < window.until}
                 if len(self._windows) >= limits.LOG_NAMES:
                     key = "", ""  # too many at once share one window
             window = self._windows.get(key)

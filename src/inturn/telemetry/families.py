@@ -122,7 +122,9 @@ def queue_families(figures: Mapping[str, Figures]) -> Iterator[Family]:
     labels = ("database", "queue")
     for name, text, field, unit in _QUEUES:
         values = {
-            (database, each.queue): getattr(each, field) for database, read in figures.items() for each in read.queues
+            (database, queue.queue): getattr(queue, field)
+            for database, read in figures.items()
+            for queue in read.queues
         }
         yield Family(f"inturn.queue.{name}", "gauge", text, labels, values, unit)
 
@@ -131,45 +133,58 @@ def source_families(figures: Mapping[str, Figures]) -> Iterator[Family]:
     """Yield the metrics of the sources of databases, by the names of the databases."""
     labels = ("database", "source", "partition")
     every = {
-        (database, each.source, each.partition): each for database, read in figures.items() for each in read.sources
+        (database, source.source, source.partition): source
+        for database, read in figures.items()
+        for source in read.sources
     }
     records = {
-        (*key, verdict): getattr(each, verdict) for key, each in every.items() for verdict in ("received", "rejected")
+        (*key, verdict): getattr(source, verdict)
+        for key, source in every.items()
+        for verdict in ("received", "rejected")
     }
     text = "Records of a source by verdict: received, rejected."
     yield Family("inturn.source.records", "counter", text, (*labels, "verdict"), records)
-    dropped = {key: each.dropped for key, each in every.items()}
+    dropped = {key: source.dropped for key, source in every.items()}
     text = "Rejected records not stored because the source reached its limit."
     yield Family("inturn.source.dropped_records", "counter", text, labels, dropped)
-    statuses = {(*key, status): count for key, each in every.items() for status, count in each.partitions.items()}
+    statuses = {(*key, status): count for key, source in every.items() for status, count in source.partitions.items()}
     yield Family(
         "inturn.source.partitions", "gauge", "Partitions of a source by status.", (*labels, "status"), statuses
     )
     for name, text, field, unit in _SOURCES:
-        values = {key: value for key, each in every.items() if (value := getattr(each, field)) is not None}
+        values = {key: value for key, source in every.items() if (value := getattr(source, field)) is not None}
         yield Family(f"inturn.source.{name}", "gauge", text, labels, values, unit)
 
 
 def pipeline_families(figures: Mapping[str, Figures]) -> Iterator[Family]:
     """Yield the metrics of the pipelines of databases, by the names of the databases."""
     labels = ("database", "pipeline")
-    every = {(database, each.pipeline): each for database, read in figures.items() for each in read.pipelines}
-    messages = {(*key, verdict): count for key, each in every.items() for verdict, count in verdict_counts(each.counts)}
+    every = {
+        (database, pipeline.pipeline): pipeline for database, read in figures.items() for pipeline in read.pipelines
+    }
+    messages = {
+        (*key, verdict): count for key, pipeline in every.items() for verdict, count in verdict_counts(pipeline.counts)
+    }
     text = "Messages of a pipeline by verdict."
     yield Family("inturn.pipeline.messages", "counter", text, (*labels, "verdict"), messages)
     rejected = {
         (*key, reason): count
-        for key, each in every.items()
-        for reason, count in each.counts.get("rejected", {}).items()
+        for key, pipeline in every.items()
+        for reason, count in pipeline.counts.get("rejected", {}).items()
     }
     yield Family(
         "inturn.pipeline.rejected_messages", "counter", "Rejected messages by reason.", (*labels, "reason"), rejected
     )
-    groups = {(*key, status): each.groups.get(status, 0) for key, each in every.items() for status in _STATUSES}
+    groups = {(*key, status): pipeline.groups.get(status, 0) for key, pipeline in every.items() for status in _STATUSES}
     yield Family("inturn.pipeline.groups", "gauge", "Groups that are not open, by status.", (*labels, "status"), groups)
     for name, text, field, unit in _PIPELINES:
         yield Family(
-            f"inturn.{name}", "gauge", text, labels, {key: getattr(each, field) for key, each in every.items()}, unit
+            f"inturn.{name}",
+            "gauge",
+            text,
+            labels,
+            {key: getattr(pipeline, field) for key, pipeline in every.items()},
+            unit,
         )
 
 
@@ -183,17 +198,19 @@ def loop_families(loops: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
     """Yield the metrics of workers, consumers and hosts of sources; see :func:`inturn.telemetry.measures.workers`."""
     for loop, name, kind, text in _LOOPS:
         labels = _LOOP_LABELS[loop]
-        values = {tuple(each[label] for label in labels): each[name] for each in loops if each["what"] == loop}
+        values = {
+            tuple(measured[label] for label in labels): measured[name] for measured in loops if measured["what"] == loop
+        }
         if kind == "histogram":
             yield histogram(f"inturn.{loop}.{name}", text, labels, values)
         else:
             yield Family(f"inturn.{loop}.{name}", kind, text, labels, {key: value for key, (value,) in values.items()})
     labels, outcomes = _LOOP_LABELS["worker"], ("ok", "error")
     delivered = {
-        (*(each[label] for label in labels), outcome): each[f"deliver.duration {outcome}"]
-        for each in loops
+        (*(measured[label] for label in labels), outcome): measured[f"deliver.duration {outcome}"]
+        for measured in loops
         for outcome in outcomes
-        if each["what"] == "worker"
+        if measured["what"] == "worker"
     }
     yield histogram("inturn.worker.deliver.duration", "Duration of calls of deliver.", (*labels, "outcome"), delivered)
 
@@ -209,11 +226,11 @@ def step_families() -> Iterator[Family]:
     """Yield the metrics of the Spark steps of this process."""
     steps = measures.steps()
     labels = ("pipeline",)
-    seconds = {(name,): each.seconds.values for name, each in steps.items()}
+    seconds = {(name,): step.seconds.values for name, step in steps.items()}
     yield histogram("inturn.spark.step.duration", "Duration of Spark steps.", labels, seconds)
-    numbers = {(name,): sum(each.seconds.counts) for name, each in steps.items()}
+    numbers = {(name,): sum(step.seconds.counts) for name, step in steps.items()}
     yield Family("inturn.spark.steps", "counter", "Spark steps committed by this driver.", labels, numbers)
-    messages = {(name, verdict): count for name, each in steps.items() for verdict, count in each.messages.items()}
+    messages = {(name, verdict): count for name, step in steps.items() for verdict, count in step.messages.items()}
     yield Family(
         "inturn.spark.step_messages",
         "counter",
@@ -221,7 +238,7 @@ def step_families() -> Iterator[Family]:
         (*labels, "verdict"),
         messages,
     )
-    last = {(name,): each.last_s for name, each in steps.items()}
+    last = {(name,): step.last_s for name, step in steps.items()}
     yield Family(
         "inturn.spark.last_step_timestamp",
         "gauge",

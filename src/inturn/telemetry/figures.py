@@ -76,13 +76,13 @@ class PipelineFigures(NamedTuple):
     ) -> Self:
         """Return the figures at a time; the rows are of ``group_status_counts`` and ``outbox_metrics``."""
         rows = list(standing)
-        oldest_us = min((each[3] for each in rows if each[3] is not None), default=now_ms * 1000)
+        oldest_us = min((row[3] for row in rows if row[3] is not None), default=now_ms * 1000)
         outputs, made_ms, failing = outbox
         return cls(
             pipeline,
             counts,
             {status: count for status, count, *_ in rows},
-            sum(each[2] for each in rows),
+            sum(row[2] for row in rows),
             max(0, now_ms - oldest_us / 1000) / 1000,
             outputs,
             0.0 if made_ms is None else max(0, now_ms - made_ms) / 1000,
@@ -168,11 +168,11 @@ class FiguresReader:
         with self._mutex:
             if time.monotonic() >= self._until:
                 self._figures = {}
-                for each in self._databases:
+                for database in self._databases:
                     try:
-                        self._figures[each.name] = each.figures()
+                        self._figures[database.name] = database.figures()
                     except InturnError as error:
                         text = "cannot read the figures of database %(database)s: %(error)s"
-                        _LOG.warning("unreadable", each.name, text, database=each.name, error=str(error))
+                        _LOG.warning("unreadable", database.name, text, database=database.name, error=str(error))
                 self._until = time.monotonic() + limits.FIGURES_S
             return self._figures

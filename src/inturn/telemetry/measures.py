@@ -71,7 +71,7 @@ class LoopMeasures(ABC):
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as JSON values, each of which can be added up over workers and processes."""
         numbers = {"up": int(self.up), "busy": self.busy() if self.up else 0, **self.numbers()}
-        values = {name: [each] if isinstance(each, int) else each.values for name, each in numbers.items()}
+        values = {name: [number] if isinstance(number, int) else number.values for name, number in numbers.items()}
         return {**self.about, **values}
 
 
@@ -102,7 +102,7 @@ class WorkerMeasures(LoopMeasures):
             "retries": self.retries,
             "task.duration": self.task_seconds,
             "task.messages": self.task_messages,
-            **{f"deliver.duration {outcome}": each for outcome, each in self.deliver_seconds.items()},
+            **{f"deliver.duration {outcome}": histogram for outcome, histogram in self.deliver_seconds.items()},
         }
 
 
@@ -175,7 +175,7 @@ def summed(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def with_zero_gauges(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the last measurements of workers whose process was killed, with their gauges set to 0."""
-    return [{name: [0] if name in GAUGES else value for name, value in each.items()} for each in workers]
+    return [{name: [0] if name in GAUGES else value for name, value in worker.items()} for worker in workers]
 
 
 M = TypeVar("M", bound=LoopMeasures)
@@ -211,10 +211,10 @@ def enable() -> None:
 def register(new: M) -> M:
     """Return the measurements for a starting worker: those of an ended one of the same names, or the new ones."""
     with _mutex:
-        for each in _workers:
-            if isinstance(each, type(new)) and not each.up and each.about == new.about:
-                each.up = True
-                return each
+        for worker in _workers:
+            if isinstance(worker, type(new)) and not worker.up and worker.about == new.about:
+                worker.up = True
+                return worker
         new.up = True
         _workers.append(new)
         return new
@@ -223,7 +223,7 @@ def register(new: M) -> M:
 def workers() -> list[dict[str, Any]]:
     """Return the measurements of the workers, consumers and hosts of this process, summed by their names."""
     with _mutex:
-        return summed(each.as_json() for each in _workers)
+        return summed(worker.as_json() for worker in _workers)
 
 
 def count_step(pipeline: str, seconds: float, messages: Mapping[str, int]) -> None:

@@ -202,13 +202,16 @@ class OpenTelemetryObserver:
         start_ns: int | None = None,
     ) -> Span:
         """Start a span about messages, given by their attributes."""
-        found = [each for each in map(context_of, attributes) if each is not None]
+        parents = [span_context for span_context in map(context_of, attributes) if span_context is not None]
         parent = None
         if trace.get_current_span() is trace.INVALID_SPAN:
-            is_one = len({each.trace_id for each in found}) == 1
-            parent = child_context(found[0]) if is_one else ROOT
+            is_one = len({span_context.trace_id for span_context in parents}) == 1
+            parent = child_context(parents[0]) if is_one else ROOT
         more = {**about, "messaging.batch.message_count": len(attributes)} if len(attributes) > 1 else about
-        links = [Link(each) for each in {each.span_id: each for each in found}.values()]
+        links = [
+            Link(span_context)
+            for span_context in {span_context.span_id: span_context for span_context in parents}.values()
+        ]
         return self.tracer.start_span(name, parent, kind, more, links, start_ns)
 
 
@@ -262,7 +265,7 @@ class _ObservedOperation:
         answer = self._answer if isinstance(self._answer, list) else [] if self._answer is None else [self._answer]
         if self._kind == "receive" and answer:
             observer.consumed.add(len(answer), about)
-            attributes = [each.attributes_json for each in answer]
+            attributes = [message.attributes_json for message in answer]
             if observer.is_recorded(attributes):
                 span = observer.start_span(f"receive {self._queue}", SpanKind.CLIENT, attributes, about, self._began_ns)
         elif self._kind == "send" and answer:

@@ -48,11 +48,11 @@ def _exporters(signal: str) -> Iterator[Any]:
     for name in os.environ.get(variable, "otlp").split(","):
         if name.strip() in ("", "none"):
             continue
-        found = entry_points(group=group, name=name.strip())
-        if not found:
-            names = ", ".join(sorted({each.name for each in entry_points(group=group)}))
+        matching = entry_points(group=group, name=name.strip())
+        if not matching:
+            names = ", ".join(sorted({point.name for point in entry_points(group=group)}))
             raise SetupError(
                 f"{variable} is {name.strip()!r}, which is not installed; available: {names}, none; to install "
                 "otlp: pip install opentelemetry-exporter-otlp"
             )
-        yield next(iter(found)).load()()
+        yield next(iter(matching)).load()()

@@ -41,11 +41,11 @@ def context_of(attributes: str | None) -> SpanContext | None:
     if attributes is None or start < 0:
         return None
     start += len(_MARK)
-    found = parse_traceparent(attributes[start : start + _LENGTH])
-    if found is None or '"tracestate":"' not in attributes:
-        return found
+    context = parse_traceparent(attributes[start : start + _LENGTH])
+    if context is None or '"tracestate":"' not in attributes:
+        return context
     state = TraceState.from_header([str(msgspec.json.decode(attributes).get("tracestate", ""))])
-    return SpanContext(found.trace_id, found.span_id, True, found.trace_flags, state)  # noqa: FBT003 - the API's form
+    return SpanContext(context.trace_id, context.span_id, True, context.trace_flags, state)  # noqa: FBT003 - the API's form
 
 
 def parse_traceparent(text: str) -> SpanContext | None:
@@ -54,7 +54,7 @@ def parse_traceparent(text: str) -> SpanContext | None:
     if len(text) != _LENGTH or [*map(len, parts)] != [2, 32, 16, 2]:
         return None
     try:
-        _, trace_id, span_id, flags = (int(each, 16) for each in parts)
+        _, trace_id, span_id, flags = (int(part, 16) for part in parts)
     except ValueError:
         return None
     context = SpanContext(trace_id, span_id, True, TraceFlags(flags))  # noqa: FBT003 - the API's form

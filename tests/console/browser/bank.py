@@ -93,9 +93,9 @@ class Bank:
                 draft({"kind": "deposit", "amount": amount, **more}, group=account, revision=revision)
                 for account, revision, amount in sent
             ]
-            at = db.queue(queue)
+            opened = db.queue(queue)
             for first in range(0, len(drafts), 1000):
-                at.send_many(drafts[first : first + 1000])
+                opened.send_many(drafts[first : first + 1000])
 
     def work(self, deliver: Any = None) -> None:
         """Work until the queue is empty, which takes decisions too."""

@@ -43,9 +43,9 @@ def violations(page: Page, rules: Sequence[str] = ()) -> list[str]:
     if not page.evaluate("typeof window.axe === 'object'"):
         page.evaluate(_AXE.read_text(encoding="utf-8"))
     options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
-    found: Any = page.evaluate("options => axe.run(options)", options)
+    result: Any = page.evaluate("options => axe.run(options)", options)
     return [
-        f"{each['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
-        for each in found["violations"]
-        for node in each["nodes"][:3]
+        f"{violation['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
+        for violation in result["violations"]
+        for node in violation["nodes"][:3]
     ]

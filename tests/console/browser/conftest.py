@@ -20,8 +20,8 @@ expect.set_options(timeout=30_000)
 @pytest.fixture(scope="module")
 def started_chromium() -> Iterator[Browser]:
     """Chromium. Playwright runs an event loop in this thread, which no other module's tests may find there."""
-    if why := missing():
-        pytest.skip(why)
+    if reason := missing():
+        pytest.skip(reason)
     with chromium() as browser:
         yield browser
 

@@ -35,12 +35,12 @@ def page_of(browser: Browser, scheme: str, size: tuple[int, int]) -> Page:
 
 
 def views(bank: Bank) -> dict[str, str]:
-    at = {"store": bank.store, "group": STUCK}
+    fields = {"store": bank.store, "group": STUCK}
     return {
         "stuck": "/",
-        "group": "/group?" + urlencode(at),
-        "waiting": "/group?" + urlencode(at | {"group": "acct-1311"}),
-        "open": "/group?" + urlencode(at | {"group": "acct-1500"}),
+        "group": "/group?" + urlencode(fields),
+        "waiting": "/group?" + urlencode(fields | {"group": "acct-1311"}),
+        "open": "/group?" + urlencode(fields | {"group": "acct-1500"}),
         "preview": "/preview?" + urlencode({"store": bank.store, "action": "resume", "error": "ValueError*"}),
         "queues": "/queues",
         "queue": "/queue?" + urlencode({"database": bank.at, "queue": "letters"}),
@@ -123,12 +123,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="where to put every view; none: renew docs/console")
     parser.add_argument("--groups", type=int, default=0, help="groups that stopped at one error (default: 0)")
-    asked = parser.parse_args()
-    target = None if asked.folder is None else asked.folder.absolute()
+    options = parser.parse_args()
+    target = None if options.folder is None else options.folder.absolute()
     with tempfile.TemporaryDirectory() as folder, chromium() as browser, contextlib.chdir(folder):
         bank = Bank(Path(folder), "bank.db")  # a path that says nothing of this machine
         bank.story()
-        bank.stuck(asked.groups)
+        bank.stuck(options.groups)
         with open_inspector(bank.at, "ledger") as ledger:
             ledger.decide(ledger.decision(DecisionAction.SKIP, "acct-1311", by="bob", why="it is lost"))
         with bank.served() as address:

@@ -21,14 +21,14 @@ WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 
 def views(bank: Bank) -> dict[str, str]:
     """The paths of all pages, with and without contents."""
-    at, queue = {"store": bank.store}, {"database": bank.at, "queue": "letters"}
+    fields, queue = {"store": bank.store}, {"database": bank.at, "queue": "letters"}
     return {
         "stuck": "/",
         "nothing matches": "/?group=none-*",
-        "failed group": "/group?" + urlencode(at | {"group": STUCK}),
-        "waiting group": "/group?" + urlencode(at | {"group": "acct-1311"}),
-        "open group": "/group?" + urlencode(at | {"group": "acct-1500"}),
-        "preview": "/preview?" + urlencode(at | {"action": "resume", "error": "ValueError*"}),
+        "failed group": "/group?" + urlencode(fields | {"group": STUCK}),
+        "waiting group": "/group?" + urlencode(fields | {"group": "acct-1311"}),
+        "open group": "/group?" + urlencode(fields | {"group": "acct-1500"}),
+        "preview": "/preview?" + urlencode(fields | {"action": "resume", "error": "ValueError*"}),
         "queues": "/queues",
         "queue": "/queue?" + urlencode(queue),
         "dead letters": "/dead",
@@ -44,17 +44,17 @@ def views(bank: Bank) -> dict[str, str]:
 
 def wrong(page: Page) -> list[str]:
     """Return what is wrong with a page in both schemes, wide and on a phone."""
-    found = []
+    faults = []
     for size in (WIDE, PHONE):
         page.set_viewport_size(size)  # type: ignore[arg-type]
         clipped = page.evaluate(CLIPPED)
         if clipped:
-            found.append(f"clipped at {size['width']}: {clipped}")
+            faults.append(f"clipped at {size['width']}: {clipped}")
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             rules = [] if scheme == "light" else ["color-contrast"]  # the others do not depend on colours
-            found += [f"{scheme} {size['width']}: {each}" for each in violations(page, rules)]
-    return found
+            faults += [f"{scheme} {size['width']}: {violation}" for violation in violations(page, rules)]
+    return faults
 
 
 @pytest.mark.slow
@@ -63,18 +63,18 @@ def test_no_page_has_an_axe_violation_in_any_colour_scheme_or_size(bank: Bank, p
         faults = {}
         for name, path in views(bank).items():
             page.goto(address + path, wait_until="load")
-            if found := wrong(page):
-                faults[name] = found
+            if page_faults := wrong(page):
+                faults[name] = page_faults
         page.goto(address + views(bank)["waiting group"])
         page.get_by_role("button", name="try skip").click()
-        if found := wrong(page):
-            faults["dry run"] = found
+        if page_faults := wrong(page):
+            faults["dry run"] = page_faults
         page.get_by_role("button", name="Skip").click()
-        if found := wrong(page):
-            faults["decided"] = found
+        if page_faults := wrong(page):
+            faults["decided"] = page_faults
         page.goto(address + "/actions")
-        if found := wrong(page):
-            faults["actions done"] = found
+        if page_faults := wrong(page):
+            faults["actions done"] = page_faults
     assert faults == {}
 
 

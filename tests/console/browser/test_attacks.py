@@ -40,14 +40,14 @@ def foreign_page(html: str) -> Iterator[str]:
 def test_scripts_in_message_contents_do_not_run(bank: Bank, page: Page) -> None:
     bank.send((EVIL, 1, 5), (EVIL, 2, -5), note=EVIL, tags=[EVIL])
     bank.work()
-    at = {"store": bank.store, "group": EVIL}
+    fields = {"store": bank.store, "group": EVIL}
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message))
     with bank.served() as address:
         for path in (
             "/",
             "/?" + urlencode({"group": EVIL, "error": EVIL}),
-            "/group?" + urlencode(at),
+            "/group?" + urlencode(fields),
             "/preview?" + urlencode({"store": bank.store, "action": "drop", "error": "*"}),
             "/queue?" + urlencode({"database": bank.at, "queue": "payments", "group": EVIL}),
             "/search?" + urlencode({"q": EVIL, "within": "contents"}),
@@ -57,7 +57,7 @@ def test_scripts_in_message_contents_do_not_run(bank: Bank, page: Page) -> None:
             page.goto(address + path, wait_until="load")
             assert page.evaluate("window.hit") is None, path
             assert page.locator("main img, main script").count() == 0, path
-        page.goto(f"{address}/group?{urlencode(at)}")
+        page.goto(f"{address}/group?{urlencode(fields)}")
         page.get_by_label("Why").fill(EVIL)
         page.get_by_role("button", name="try replace").click()
         expect(page.get_by_role("heading", name="Dry run: replace")).to_be_visible()

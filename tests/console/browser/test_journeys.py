@@ -161,9 +161,9 @@ def test_a_drop_is_refused_if_another_message_fails_since_the_page_was_loaded(ba
     bank.work()
     with bank.served() as address:
         other = page.context.new_page()
-        for each in (page, other):
-            each.goto(address)
-            each.get_by_role("link", name="acct-1600").click()
+        for tab in (page, other):
+            tab.goto(address)
+            tab.get_by_role("link", name="acct-1600").click()
         page.get_by_label("Why").fill("it is a copy")  # what is written stays, and so does what the form is about
         other.get_by_role("button", name="Drop", exact=True).click()
         expect(other.get_by_role("heading", name="Drop: recorded")).to_be_visible()
@@ -264,7 +264,7 @@ def test_search_finds_groups_message_ids_effect_ids_and_texts(bank: Bank, page: 
         effect = next(iter(ledger.outputs())).effect_id
     with bank.served() as address:
         page.goto(address)
-        for text, told in (
+        for text, expected in (
             (STUCK, "Groups of pipelines"),
             ("letter-4", "queue letters, group city-1"),
             (effect, f"output, group {STUCK}"),
@@ -278,7 +278,7 @@ def test_search_finds_groups_message_ids_effect_ids_and_texts(bank: Bank, page: 
             page.keyboard.press("Enter")
             page.wait_for_url("**/search*")
             expect(page.get_by_role("heading", name=f"Find {text[:20]}")).to_be_visible()
-            expect(page.get_by_role("main")).to_contain_text(told)
+            expect(page.get_by_role("main")).to_contain_text(expected)
 
 
 def test_the_first_page_loads_less_than_250_kb(bank: Bank, page: Page) -> None:

@@ -27,9 +27,9 @@ def test_a_page_shows_a_killed_database_and_recovers(tmp_path: Path, page: Page)
             page.goto(address)
             group = page.context.new_page()
             writing = page.context.new_page()
-            for each in (group, writing):
-                each.goto(address)
-                each.get_by_role("link", name=STUCK).click()
+            for tab in (group, writing):
+                tab.goto(address)
+                tab.get_by_role("link", name=STUCK).click()
             writing.get_by_label("amount").fill("12.5")
             postmaster = server.get_postmaster_info().process
             postmaster.send_signal(signal.SIGKILL)

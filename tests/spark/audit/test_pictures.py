@@ -121,7 +121,7 @@ def test_axis_labels_are_below_the_legend() -> None:
 
 def test_svg_text_is_escaped_and_an_unlabelled_svg_is_hidden() -> None:
     drawing = Drawing(50, 20)
-    drawing.text((0, 10), "<a> & b", then=('"c"', 8.0, "#000", "bold"))
+    drawing.text((0, 10), "<a> & b", suffix=('"c"', 8.0, "#000", "bold"))
     svg = drawing.element('say "hi" <now>')
     root = parse(svg)
     assert "".join(root.itertext()).strip() == '<a> & b"c"'

@@ -28,8 +28,8 @@ from inturn.sqs.model import ACTIONS
 _LIMITS = RequestLimits(header_bytes=400, headers=8, body_bytes=300)
 _NOW = 1_700_000_000.0
 _MAPPINGS = [
-    each.compiled()
-    for each in (
+    message_mapping.compiled()
+    for message_mapping in (
         MessageMapping(group="body.a", revision="body.r", id="body.i", body="body.b"),
         MessageMapping(group="key.a", revision="headers.revision", id="headers.id"),
         MessageMapping(group="body.a.'b.c'", revision="body.r", id="headers.id.a", ranks={"x": 1}),
@@ -82,8 +82,8 @@ def mapping(data: bytes) -> None:
     for map_ in _MAPPINGS:
         try:
             draft = map_(record)
-        except MappingError as told:
-            reason = str(told)
+        except MappingError as error:
+            reason = str(error)
             assert reason, "no reason"
             assert "\0" not in reason
             reason.encode()
@@ -104,10 +104,10 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 }
 
 
-def _read(at: int, data: bytes) -> None:
+def _read(seed: int, data: bytes) -> None:
     whole, cut = RequestReader(_LIMITS, "peer"), RequestReader(_LIMITS, "peer")
     whole.feed(data)
-    step = at % 7 + 1
+    step = seed % 7 + 1
     for start in range(0, len(data), step):
         cut.feed(data[start : start + step])
     assert list(whole.requests) == list(cut.requests)
@@ -139,8 +139,8 @@ def _told(request: Request) -> None:
     protocol = wire.protocol_of(request)
     try:
         call = wire.parse(request)
-    except SqsError as told:
-        error = told
+    except SqsError as caught:
+        error = caught
     else:
         assert isinstance(call.params, ACTIONS[call.action].params)
         assert call.protocol is protocol
@@ -161,8 +161,8 @@ def _unauthentic(verifier: Verifier, request: Request) -> None:
         verifier.admit(request.method, request.target, request.headers, _NOW)
     try:
         verifier.verify(request.method, request.target, request.headers, request.body, _NOW)
-    except SqsError as told:
-        error = told
+    except SqsError as caught:
+        error = caught
     else:
         raise AssertionError("it was accepted, and nobody has signed it")
     assert error.status in {400, 403}
@@ -174,10 +174,10 @@ def _signed_by_botocore(verifier: Verifier, path: bytes, query: bytes, value: by
     quoted = "/" + quote_from_bytes(path.replace(b"/", b"").replace(b".", b""), safe="~")
     parameters = "&".join(
         f"{quote_from_bytes(name, safe='')}={quote_from_bytes(held, safe='')}"
-        for name, _, held in (each.partition(b"=") for each in query.split(b"&"))
+        for name, _, held in (pair.partition(b"=") for pair in query.split(b"&"))
         if name and not name.lower().startswith(b"x-amz-")
     )
-    shown = "".join(chr(each) for each in value if 33 <= each < 127)
+    shown = "".join(chr(byte) for byte in value if 33 <= byte < 127)
     request = AWSRequest("POST", f"http://a{quoted}?{parameters}", {"X-Amz-Target": "AmazonSQS." + shown}, body)
     with patch("botocore.auth.get_current_datetime", lambda: datetime.fromtimestamp(_NOW, UTC)):
         SigV4Auth(Credentials(_KEY.id, _KEY.secret), "sqs", "us-east-1").add_auth(request)

@@ -49,7 +49,7 @@ class Client:
     def ask(self, verb: str, **params: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """What was answered, and what is known of it."""
         answer: dict[str, Any] = {}
-        asked = time.monotonic_ns()
+        asked_ns = time.monotonic_ns()
         try:
             answer = getattr(self.sqs, verb)(QueueUrl=self.url, **params)
             outcome = OK
@@ -59,7 +59,7 @@ class Client:
             outcome = UNASKED
         except BotoCoreError:
             outcome = UNKNOWN
-        known = {"client": self.name, "asked": asked, "answered": time.monotonic_ns(), "outcome": outcome}
+        known = {"client": self.name, "asked": asked_ns, "answered": time.monotonic_ns(), "outcome": outcome}
         if outcome == UNASKED:
             stopping.wait(0.1)
         return answer, known
@@ -68,9 +68,9 @@ class Client:
         self, verb: str, entries: Sequence[dict[str, Any]]
     ) -> Iterable[tuple[dict[str, Any], dict[str, Any]]]:
         """The same of each entry, in their order."""
-        answer, known = self.ask(verb, Entries=[{"Id": str(place), **each} for place, each in enumerate(entries)])
-        done = {int(each["Id"]): each for each in answer.get("Successful", ())}
-        failed = {int(each["Id"]): each["Code"] for each in answer.get("Failed", ())}
+        answer, known = self.ask(verb, Entries=[{"Id": str(place), **entry} for place, entry in enumerate(entries)])
+        done = {int(entry["Id"]): entry for entry in answer.get("Successful", ())}
+        failed = {int(entry["Id"]): entry["Code"] for entry in answer.get("Failed", ())}
         for place in range(len(entries)):
             yield done.get(place, {}), known | ({"outcome": failed[place]} if place in failed else {})
 
@@ -86,8 +86,8 @@ def produce(client: Client) -> None:
     recent: deque[tuple[float, list[SendCall]]] = deque(maxlen=30)
     number = 0
     while not stopping.is_set():
-        at, messages = chance.choice(recent) if recent and chance.random() < 0.1 else (0.0, [])
-        if not at or time.monotonic() - at > REMEMBERED_S:
+        sent_s, messages = chance.choice(recent) if recent and chance.random() < 0.1 else (0.0, [])
+        if not sent_s or time.monotonic() - sent_s > REMEMBERED_S:
             messages = []
             group = chance.choice(GROUPS)
             for _ in range(chance.choice((1, 1, 1, 3, 10))):
@@ -99,27 +99,27 @@ def produce(client: Client) -> None:
                     group = chance.choice(GROUPS)
         while not send(client, messages):
             pass
-        recent.append((at or time.monotonic(), messages))
+        recent.append((sent_s or time.monotonic(), messages))
         stopping.wait(chance.uniform(0, 0.04))
 
 
 def send(client: Client, messages: Sequence[SendCall]) -> bool:
     """Whether all of them are acknowledged."""
     entries = [
-        {"MessageBody": each.body, "MessageGroupId": each.group, "MessageDeduplicationId": each.dedup_id}
-        for each in messages
+        {"MessageBody": message.body, "MessageGroupId": message.group, "MessageDeduplicationId": message.dedup_id}
+        for message in messages
     ]
     if len(entries) == 1:
         answers = [client.ask("send_message", **entries[0])]
     else:
         answers = [*client.ask_batch("send_message_batch", entries)]
-    told = []
+    calls = []
     for message, (answer, known) in zip(messages, answers, strict=True):
         number = answer.get("SequenceNumber")
         known |= {"dedup_id": message.dedup_id, "group": message.group, "body": message.body}
-        told.append(SendCall(**known, number=None if number is None else int(number)))
-    client.write(told)
-    return all(each.outcome == OK for each in told)
+        calls.append(SendCall(**known, number=None if number is None else int(number)))
+    client.write(calls)
+    return all(call.outcome == OK for call in calls)
 
 
 # --- who takes ---
@@ -158,27 +158,29 @@ def delivery(message: dict[str, Any]) -> ReceivedMessage:
 
 def delete(client: Client, deliveries: Sequence[ReceivedMessage]) -> None:
     """All at once or one by one; what is not answered is asked again, or not."""
-    left = list(deliveries)
-    while left:
+    remaining = list(deliveries)
+    while remaining:
         if client.chance.random() < 0.5:
-            asked, left = left, []
-            answers = client.ask_batch("delete_message_batch", [{"ReceiptHandle": each.handle} for each in asked])
+            batch, remaining = remaining, []
+            answers = client.ask_batch("delete_message_batch", [{"ReceiptHandle": message.handle} for message in batch])
         else:
-            asked, left = left[:1], left[1:]
-            answers = [client.ask("delete_message", ReceiptHandle=asked[0].handle)]
-        told = [
-            SettleCall(**known, number=each.number, handle=each.handle)
-            for each, (_, known) in zip(asked, answers, strict=True)
+            batch, remaining = remaining[:1], remaining[1:]
+            answers = [client.ask("delete_message", ReceiptHandle=batch[0].handle)]
+        calls = [
+            SettleCall(**known, number=message.number, handle=message.handle)
+            for message, (_, known) in zip(batch, answers, strict=True)
         ]
-        client.write(told)
+        client.write(calls)
         if client.chance.random() < 0.7 and not stopping.is_set():
-            left += [each for each, one in zip(asked, told, strict=True) if one.outcome in {UNKNOWN, UNASKED}]
+            remaining += [
+                message for message, call in zip(batch, calls, strict=True) if call.outcome in {UNKNOWN, UNASKED}
+            ]
 
 
 def give_back(client: Client, deliveries: Iterable[ReceivedMessage]) -> None:
-    for each in deliveries:
-        _, known = client.ask("change_message_visibility", ReceiptHandle=each.handle, VisibilityTimeout=0)
-        client.write([SettleCall(**known, number=each.number, handle=each.handle, deletes=False)])
+    for message in deliveries:
+        _, known = client.ask("change_message_visibility", ReceiptHandle=message.handle, VisibilityTimeout=0)
+        client.write([SettleCall(**known, number=message.number, handle=message.handle, deletes=False)])
 
 
 def main(verb: str, endpoint: str, url: str, directory: Path, first: int, count: int, seed: str) -> None:

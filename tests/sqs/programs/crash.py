@@ -107,24 +107,24 @@ def start_clients(verb: str, shop: Shop, queue: str, histories: Path, seed: str)
 
 
 def end(clients: list[subprocess.Popen[bytes]]) -> None:
-    for each in clients:
-        each.terminate()
-    for each in clients:
-        assert each.wait(WAIT_S) == 0, "a client failed"
+    for client in clients:
+        client.terminate()
+    for client in clients:
+        assert client.wait(WAIT_S) == 0, "a client failed"
 
 
 def wait_until_empty(shop: Shop, queue: str) -> int:
     """How many messages are left, after all the time that there is."""
     deadline = time.monotonic() + WAIT_S
-    left = 1
-    while left and time.monotonic() < deadline:
+    remaining = 1
+    while remaining and time.monotonic() < deadline:
         try:
-            told = shop.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
+            attributes = shop.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
         except (BotoCoreError, ClientError):
             continue
-        left = sum(int(value) for name, value in told.items() if name.startswith("ApproximateNumber"))
+        remaining = sum(int(value) for name, value in attributes.items() if name.startswith("ApproximateNumber"))
         time.sleep(0.05)
-    return left
+    return remaining
 
 
 def main(directory: Path, kills: int, seed: str) -> None:
@@ -153,29 +153,29 @@ def main(directory: Path, kills: int, seed: str) -> None:
             shop.live_and_die()
         shop.start()
         end(senders)
-        left = wait_until_empty(shop, queue)
+        remaining = wait_until_empty(shop, queue)
         end(takers)
         status = shop.stop()
     finally:
-        for each in [*clients, shop.process]:
-            each.kill()
-            each.wait(60)
+        for process in [*clients, shop.process]:
+            process.kill()
+            process.wait(60)
     took_s = time.monotonic() - began
     with sqlite3.connect(directory / "shop.db") as db:
         sound = db.execute("pragma integrity_check").fetchall()
     events = read(histories)
     log = (directory / "serve.log").read_text().splitlines()
-    told = {
+    report = {
         "deaths": shop.deaths,
         "figures": figures(events),
-        "faults": [str(each) for each in check(events, visibility_s=VISIBILITY_S)[:20]],
-        "left": left,
+        "faults": [str(fault) for fault in check(events, visibility_s=VISIBILITY_S)[:20]],
+        "left": remaining,
         "last_status": status,
         "sound": sound,
         "logged": [line for line in log if json.loads(line)["level"] not in {"info"}][:5],
         "took_s": round(took_s, 1),
     }
-    print(json.dumps(told))
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

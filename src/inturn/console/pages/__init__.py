@@ -82,7 +82,7 @@ class ConsolePages:
         }
 
     def page(
-        self, request: Request, template: str, *, status: int = 200, retry: bool = False, **found: Any
+        self, request: Request, template: str, *, status: int = 200, retry: bool = False, **values: Any
     ) -> HTMLResponse:
         """Return a page."""
         person: Person | None = getattr(request.state, "person", None)
@@ -96,7 +96,7 @@ class ConsolePages:
             may=lambda role: person is not None and person.may(Role(role)),
             has_log_in=self._has_log_in,
             picture=picture,
-            **found,
+            **values,
         )
         return HTMLResponse(text, status, headers={"refresh": str(_RETRY_S)} if retry else None)
 
@@ -149,8 +149,8 @@ def _kind(value: Any) -> str:
 
 def _ago(moment: dt.datetime) -> Markup:
     """Return how long ago a time was, with the time itself as tooltip."""
-    gone = (dt.datetime.now(dt.UTC) - moment).total_seconds()
-    size, unit = next((each for each in _UNITS if abs(gone) >= each[0]), _UNITS[-1])
-    text = f"{int(gone // size)} {unit} ago" if gone >= 0 else f"in {int(-gone // size)} {unit}"
+    elapsed_s = (dt.datetime.now(dt.UTC) - moment).total_seconds()
+    size, unit = next((candidate for candidate in _UNITS if abs(elapsed_s) >= candidate[0]), _UNITS[-1])
+    text = f"{int(elapsed_s // size)} {unit} ago" if elapsed_s >= 0 else f"in {int(-elapsed_s // size)} {unit}"
     iso, full = moment.isoformat(timespec="seconds"), f"{moment:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, full, text)

@@ -118,7 +118,7 @@ class ServerState:
         """Keep reading a surplus connection; beyond the maximum of those, cut the oldest that is not being served."""
         self.reserved[connection] = None
         if len(self.reserved) > bounds.RESERVED:
-            oldest = next((each for each in self.reserved if each.current is None), connection)
+            oldest = next((candidate for candidate in self.reserved if candidate.current is None), connection)
             del self.reserved[oldest]
             oldest.abort()
 

@@ -159,7 +159,7 @@ class RequestReader:
     def buffered_bytes(self) -> int:
         """The number of bytes kept of requests that were not taken; up to one read too many."""
         if len(self._sizes) < len(self.requests):
-            for target, headers, body in [each[1:4] for each in self.requests][len(self._sizes) :]:
+            for target, headers, body in [request[1:4] for request in self.requests][len(self._sizes) :]:
                 self._sizes.append(_size(target, headers) + len(body))
                 self._waiting += self._sizes[-1]
         if self.refused or not self.has_begun:
@@ -296,8 +296,8 @@ def refusal(status: int) -> Response:
     """Return the response to a request that is malformed, too large, or beyond the capacity."""
     # From 500 on the body is empty: only then botocore assumes a proxy's error and retries.
     body = b"" if status >= 500 else f"{status} {responses[status]}\n".encode()
-    again = ((b"Retry-After", b"%d" % bounds.RETRY_AFTER_S),) if status == 503 else ()
-    return Response(status, body, "text/plain", again)
+    headers = ((b"Retry-After", b"%d" % bounds.RETRY_AFTER_S),) if status == 503 else ()
+    return Response(status, body, "text/plain", headers)
 
 
 def encode(response: Response, server_headers: bytes, method: str = "") -> bytes:

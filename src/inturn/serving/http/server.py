@@ -63,10 +63,10 @@ class HttpServer(ServerState):
         """
         self._tick()
         try:
-            for each in listening_sockets(*self._address):
+            for bound in listening_sockets(*self._address):
                 listener = await asyncio.get_running_loop().create_server(
                     lambda: Connection(self),
-                    sock=each,
+                    sock=bound,
                     ssl=self._tls,
                     ssl_handshake_timeout=self.limits.request_s if self._tls else None,
                     ssl_shutdown_timeout=self.limits.linger_s if self._tls else None,
@@ -80,8 +80,8 @@ class HttpServer(ServerState):
     async def stop(self, grace_s: float) -> None:
         """Stop listening, close idle connections, let requests that have begun be answered, then cut the rest."""
         self.is_stopping = True
-        for each in self._listeners:
-            each.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in tuple(self.connections):
             connection.retire()
         if self.connections:

@@ -25,9 +25,9 @@ def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Comman
     requested = params.attribute_names
 
     def read(store: Store, queue: QueueInfo, now_ms: int) -> GetQueueAttributesAnswer:
-        for each in requested:
-            if each not in _READABLE and each != "All":
-                raise errors.invalid_attribute_name(each)
+        for name in requested:
+            if name not in _READABLE and name != "All":
+                raise errors.invalid_attribute_name(name)
         attributes = _all_attributes(context, queue)
         if (
             "All" in requested
@@ -37,9 +37,9 @@ def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Comman
             del attributes[settings.WINDOW]  # not an SQS attribute: shown under "All" only if it is not the default
         if "All" in requested or not _DEPTHS.keys().isdisjoint(requested):
             depth = store.depth(queue, now_ms)
-            attributes.update({each: str(count(depth)) for each, count in _DEPTHS.items()})
+            attributes.update({count_name: str(count(depth)) for count_name, count in _DEPTHS.items()})
         return GetQueueAttributesAnswer(
-            {each: value for each, value in attributes.items() if "All" in requested or each in requested}
+            {name: value for name, value in attributes.items() if "All" in requested or name in requested}
         )
 
     return in_queue(context, params.queue_url, read)

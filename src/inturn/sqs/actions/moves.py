@@ -125,13 +125,17 @@ def cancel_message_move_task(context: Context, params: CancelMessageMoveTask) ->
     def cancel(store: Store, _now_ms: int) -> CancelMessageMoveTaskAnswer:
         source = _queue_of(context, store, source_arn, "SourceArn")
         tasks = _tasks(source)
-        task = next((each for each in tasks if each["id"] == task_id), None)
+        task = next((candidate for candidate in tasks if candidate["id"] == task_id), None)
         if task is None:
             raise errors.no_such_task()
         if task["status"] != RUNNING:
             raise errors.unsupported_operation("Only active tasks can be cancelled.")
         save_extra(
-            store, source, move_tasks=[{**each, "status": "CANCELLED"} if each is task else each for each in tasks]
+            store,
+            source,
+            move_tasks=[
+                {**candidate, "status": "CANCELLED"} if candidate is task else candidate for candidate in tasks
+            ],
         )
         return CancelMessageMoveTaskAnswer(task["moved"])
 

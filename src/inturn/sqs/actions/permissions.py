@@ -110,11 +110,11 @@ def remove_permission(context: Context, params: RemovePermission) -> Command[Emp
 
     def remove(store: Store, queue: QueueInfo, now_ms: int) -> Empty:
         policy = _policy(context, queue)
-        left = [statement for statement in policy["Statement"] if statement.get("Sid") != params.label]
-        if len(left) == len(policy["Statement"]):
+        remaining = [statement for statement in policy["Statement"] if statement.get("Sid") != params.label]
+        if len(remaining) == len(policy["Statement"]):
             where = " on existing policy" if policy["Statement"] else ""
             raise errors.invalid_value(params.label, "Label", f"can't find label{where}.")
-        _save(context, store, queue, {**policy, "Statement": left}, now_ms)
+        _save(context, store, queue, {**policy, "Statement": remaining}, now_ms)
         return Empty()
 
     return in_queue(context, params.queue_url, remove)

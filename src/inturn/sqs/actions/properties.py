@@ -39,12 +39,12 @@ _SYSTEM: Final = frozenset(
 _NOT_OF_MESSAGES: Final = "SqsManagedSseEnabled"  # documented as a message system attribute, and never answered
 
 
-def stored_text(attributes: Mapping[str, MessageAttributeValue], ours: Mapping[str, str]) -> str | None:
+def stored_text(attributes: Mapping[str, MessageAttributeValue], own: Mapping[str, str]) -> str | None:
     """Return the stored form of a message's attributes and the endpoint's own; None if there are none."""
     stored: dict[str, Any] = {
         name: value.string_value if value.data_type == "String" else value for name, value in attributes.items()
     }
-    stored.update(ours)
+    stored.update(own)
     return _encode(stored).decode() if stored else None
 
 

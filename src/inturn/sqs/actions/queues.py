@@ -57,10 +57,10 @@ def create_queue(context: Context, params: CreateQueue) -> Command[CreateQueueAn
                 if current.get(attribute, "") != value:
                     raise errors.other_attribute(attribute)
             return answer
-        made = settings.with_changes(context, store, name, None, changes, params.attributes)
+        queue_settings = settings.with_changes(context, store, name, None, changes, params.attributes)
         if params.tags:
-            made = replace(made, extra={**made.extra, "tags": dict(params.tags)})
-        store.save(name, QueueInfo(0, name, made, now_ms))
+            queue_settings = replace(queue_settings, extra={**queue_settings.extra, "tags": dict(params.tags)})
+        store.save(name, QueueInfo(0, name, queue_settings, now_ms))
         return answer
 
     return store_command(make)

@@ -64,7 +64,7 @@ def _received(
 def _answer(
     context: Context, queue: QueueInfo, selection: AttributeSelection, deliveries: Sequence[Delivery], received_ms: int
 ) -> ReceiveMessageAnswer:
-    return ReceiveMessageAnswer([_message(context, queue, selection, each, received_ms) for each in deliveries])
+    return ReceiveMessageAnswer([_message(context, queue, selection, delivery, received_ms) for delivery in deliveries])
 
 
 # --- repeated receives: the database holds the leases, so any server of it can repeat them ---
@@ -79,8 +79,15 @@ def _remember(
     received_ms = context.now_ms()
     answer = _answer(context, queue, selection, deliveries, received_ms)
     leases = [
-        ReceivedLease(each.entry.sequence_number, each.token, each.attempts, each.first_ms, received_ms, each.until_ms)
-        for each in deliveries
+        ReceivedLease(
+            delivery.entry.sequence_number,
+            delivery.token,
+            delivery.attempts,
+            delivery.first_ms,
+            received_ms,
+            delivery.until_ms,
+        )
+        for delivery in deliveries
     ]
 
     def remember(store: Any, now_ms: int) -> None:
@@ -103,30 +110,34 @@ def _repeated_receive(
         deliveries = _redelivered(store, info, leases, first.want, now_ms) if leases else None
         if not deliveries:
             return None
-        leases = [lease._replace(until_ms=each.until_ms) for lease, each in zip(leases, deliveries, strict=True)]
+        leases = [
+            lease._replace(until_ms=delivery.until_ms) for lease, delivery in zip(leases, deliveries, strict=True)
+        ]
         servers.remember_leases(info, attempt_id, leases)
         return deliveries, leases
 
-    def answer(found: tuple[list[Delivery], list[ReceivedLease]] | None) -> Any:
-        if found is None:
+    def answer(redelivered: tuple[list[Delivery], list[ReceivedLease]] | None) -> Any:
+        if redelivered is None:
             return first
-        pairs = zip(*found, strict=True)
-        return ReceiveMessageAnswer([_message(context, queue, selection, each, it.received_ms) for each, it in pairs])
+        pairs = zip(*redelivered, strict=True)
+        return ReceiveMessageAnswer(
+            [_message(context, queue, selection, delivery, it.received_ms) for delivery, it in pairs]
+        )
 
     return store_command(redeliver, answer)
 
 
 def _redelivered(
-    store: Store, queue: QueueInfo, leases: Sequence[ReceivedLease], want: ReceiveRequest, now_ms: int
+    store: Store, queue: QueueInfo, leases: Sequence[ReceivedLease], request: ReceiveRequest, now_ms: int
 ) -> list[Delivery] | None:
-    visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
-    changes = [Settlement(each.sequence_number, each.token, SettleAction.EXTEND, visibility_ms) for each in leases]
+    visibility_ms = queue.settings.visibility_ms if request.visibility_ms is None else request.visibility_ms
+    changes = [Settlement(lease.sequence_number, lease.token, SettleAction.EXTEND, visibility_ms) for lease in leases]
     if any(verdict is not SettleResult.DONE for verdict in store.settle(queue, changes, now_ms)):
         return None
-    entries = [store.read(queue, each.sequence_number - 1, 1, pending=True)[0] for each in leases]
+    entries = [store.read(queue, lease.sequence_number - 1, 1, pending=True)[0] for lease in leases]
     return [
-        Delivery(entry, each.token, now_ms + visibility_ms, each.attempts, each.first_ms)
-        for entry, each in zip(entries, leases, strict=True)
+        Delivery(entry, lease.token, now_ms + visibility_ms, lease.attempts, lease.first_ms)
+        for entry, lease in zip(entries, leases, strict=True)
     ]
 
 

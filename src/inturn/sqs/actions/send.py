@@ -149,20 +149,20 @@ def _checked(
         text = f"One or more parameters are invalid. Reason: Message must be shorter than {longest} bytes."
         raise errors.invalid_parameter_value(text)
     group, dedup_id = message.message_group_id, message.message_deduplication_id
-    ours = _trace(system) if system else {}
-    if context.trace and not ours:
-        ours = {properties.TRACE: context.trace}
+    own = _trace(system) if system else {}
+    if context.trace and not own:
+        own = {properties.TRACE: context.trace}
     if context.caller.sender:
-        ours[properties.SENDER] = context.caller.sender
+        own[properties.SENDER] = context.caller.sender
     if fifo:
         delay_ms = None
         _check_fifo(queue, message)
     else:
         delay_ms = _check_standard(message)
         if group is not None:
-            ours[properties.GROUP] = group
+            own[properties.GROUP] = group
             group = None
-    more = properties.stored_text(attributes, ours) if attributes or ours else None
+    more = properties.stored_text(attributes, own) if attributes or own else None
     return _Checked(
         _draft((body, _TEXT, group, None, dedup_id, delay_ms, more, None, None)),
         size,

@@ -309,7 +309,7 @@ _FIELDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
 
 def _with_one_encryption(extra: Mapping[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
     """Return the kept attributes without the encryption setting that a change replaces."""
-    left = dict(extra)
+    remaining = dict(extra)
     if changes.get("KmsMasterKeyId"):
         if changes.get("SqsManagedSseEnabled") == "true":
             raise SqsError(
@@ -320,10 +320,10 @@ def _with_one_encryption(extra: Mapping[str, Any], changes: Mapping[str, str]) -
                 "You can either enable KMS SSE or SQS SSE.",
                 namespace=MODEL,
             )
-        left.pop(_EXTRA["SqsManagedSseEnabled"], None)
+        remaining.pop(_EXTRA["SqsManagedSseEnabled"], None)
     elif changes.get("SqsManagedSseEnabled") == "true":
-        left.pop(_EXTRA["KmsMasterKeyId"], None)
-    return left
+        remaining.pop(_EXTRA["KmsMasterKeyId"], None)
+    return remaining
 
 
 def _warn_of_encryption(name: str, extra: Mapping[str, Any], changes: Mapping[str, str]) -> None:
@@ -338,11 +338,11 @@ def _warn_of_encryption(name: str, extra: Mapping[str, Any], changes: Mapping[st
 def _warn_of_resources(name: str, extra: Mapping[str, Any], changes: Mapping[str, str]) -> None:
     """Log a warning if a newly set policy has resources that match nothing."""
     text = changes.get("Policy", "")
-    found = [] if text == extra.get(_EXTRA["Policy"]) else unmatched_resources(text)
-    if found:
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    unmatched = [] if text == extra.get(_EXTRA["Policy"]) else unmatched_resources(text)
+    if unmatched:
+        more = f" and {len(unmatched) - 1} more" if len(unmatched) > 1 else ""
         text = f"a resource in the policy of queue %(queue)r is not an ARN and matches nothing: %(resource)r{more}"
-        EVENTS.warning("unmatched_resource", name, text, queue=name, resource=found[0])
+        EVENTS.warning("unmatched_resource", name, text, queue=name, resource=unmatched[0])
 
 
 def _target(context: Context, store: Store, name: str, value: str, requested: str) -> tuple[str | None, int | None]:

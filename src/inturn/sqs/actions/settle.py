@@ -113,9 +113,11 @@ def _settle_batch(
         if is_fifo(queue) or _EXPIRED not in verdicts:
             return answer(kind.refused, verdicts)
 
-        def answer_late(others: Sequence[SettleResult]) -> Any:
-            late_results = iter(others)
-            return answer(kind.refused_late, [next(late_results) if each is _EXPIRED else each for each in verdicts])
+        def answer_late(late: Sequence[SettleResult]) -> Any:
+            late_results = iter(late)
+            return answer(
+                kind.refused_late, [next(late_results) if verdict is _EXPIRED else verdict for verdict in verdicts]
+            )
 
         pairs = zip(changes, verdicts, strict=True)
         return Settle(queue.name, answer_late, [kind.late(change) for change, verdict in pairs if verdict is _EXPIRED])

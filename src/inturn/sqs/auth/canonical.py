@@ -68,8 +68,8 @@ def canonical_query(query: bytes) -> bytes:
 
 def pairs(query: bytes) -> list[tuple[bytes, bytes]]:
     """Return the parameters of a query, decoded, in the order of the query."""
-    found = [parameter.partition(b"=") for parameter in query.split(b"&") if parameter]
-    return [(_decoded(name), _decoded(value)) for name, _, value in found]
+    parameters = [parameter.partition(b"=") for parameter in query.split(b"&") if parameter]
+    return [(_decoded(name), _decoded(value)) for name, _, value in parameters]
 
 
 def sha256_hex(content: bytes) -> bytes:

@@ -41,10 +41,10 @@ def facts_of(*, account: str, key_id: str, address: str, is_secure: bool, now: f
 def all_of(truths: Iterable[Truth]) -> Truth:
     """Return whether all are true; a single false decides, even if others cannot be evaluated."""
     known: Truth = True
-    for each in truths:
-        if each is False:
+    for truth in truths:
+        if truth is False:
             return False
-        if each is None:
+        if truth is None:
             known = None
     return known
 
@@ -61,8 +61,8 @@ def opposite(truth: Truth) -> Truth:
 
 def glob(pattern: str) -> _Matcher:
     """Return a matcher of whole texts: ``*`` matches any characters, ``?`` matches one."""
-    found = re.compile(translate(pattern.replace("[", "[[]"))).match
-    return lambda text: found(text) is not None
+    matches = re.compile(translate(pattern.replace("[", "[[]"))).match
+    return lambda text: matches(text) is not None
 
 
 # --- operators ---
@@ -79,7 +79,7 @@ def _arn(pattern: str) -> _Matcher:
 
     def matches(text: str) -> bool:
         parts = text.split(":", 5)
-        return len(parts) == 6 and all(found(part) for found, part in zip(matchers, parts, strict=True))
+        return len(parts) == 6 and all(match_part(part) for match_part, part in zip(matchers, parts, strict=True))
 
     return matches
 
@@ -209,7 +209,7 @@ def _compiled_each(values: Iterable[str], matcher: Callable[[str], _Matcher]) ->
 
 
 def _matched(matchers: Iterable[_Matcher | None], text: str) -> Truth:
-    return any_of(None if each is None else _matches_safely(each, text) for each in matchers)
+    return any_of(None if matcher is None else _matches_safely(matcher, text) for matcher in matchers)
 
 
 def _matches_safely(matches: _Matcher, text: str) -> Truth:

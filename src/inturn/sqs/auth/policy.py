@@ -99,8 +99,8 @@ class Policy:
     """A parsed policy; each statement is evaluated independently."""
 
     def __init__(self, statements: tuple[_Statement, ...]) -> None:
-        self._denying = [each.tests for each in statements if each.denies]
-        self._allowing = [each.tests for each in statements if not each.denies]
+        self._denying = [statement.tests for statement in statements if statement.denies]
+        self._allowing = [statement.tests for statement in statements if not statement.denies]
 
     def decide(self, request: PolicyRequest) -> PolicyDecision:
         """Decide about a request; a denying statement wins."""
@@ -129,7 +129,7 @@ def parse(text: str) -> Policy:
         raise PolicyError(f"Id is {_shown(document['Id'])}; expected a string.")
     if "Statement" not in document:
         raise PolicyError("the policy has no Statement.")
-    return Policy(tuple(_statement(number, each) for number, each in enumerate(_statements(document), 1)))
+    return Policy(tuple(_statement(number, statement) for number, statement in enumerate(_statements(document), 1)))
 
 
 @lru_cache(limits.POLICIES)
@@ -146,13 +146,13 @@ def stored(text: str) -> Policy:
         raw = _statements(_document(text))
     except PolicyError:
         return Policy((_Statement(denies=True, tests=()),))
-    return Policy(tuple(_parsed_leniently(each) for each in raw))
+    return Policy(tuple(_parsed_leniently(statement) for statement in raw))
 
 
 def unmatched_resources(text: str) -> list[str]:
     """Return the resources in a policy that match nothing, since they are not ARNs."""
     try:
-        parts = [each for each in _statements(_document(text)) if isinstance(each, dict)]
+        parts = [statement for statement in _statements(_document(text)) if isinstance(statement, dict)]
     except PolicyError:
         return []
     values = [part[name] for part in parts for name in ("Resource", "NotResource") if name in part]
@@ -212,7 +212,7 @@ def _read_statement(raw: object) -> _Statement:
 
 def _either(raw: Mapping[str, Any], name: str, read: Callable[[str, Any], _Match]) -> _Match:
     """Read an element, or its form with ``Not`` before the name."""
-    present = [each for each in (name, f"Not{name}") if each in raw]
+    present = [key for key in (name, f"Not{name}") if key in raw]
     if len(present) != 1:
         problem = "has both" if present else "has neither"
         raise PolicyError(
@@ -234,36 +234,40 @@ def _principals(element: str, value: Any) -> _Match:
         )
     for kind in value:
         _texts(f"{element}.{kind}", value[kind])
-    tests = [_principal(element, each) for each in _texts(f"{element}.AWS", value["AWS"])] if "AWS" in value else []
+    tests = (
+        [_principal(element, principal) for principal in _texts(f"{element}.AWS", value["AWS"])]
+        if "AWS" in value
+        else []
+    )
     return lambda request: any(test(request) for test in tests)
 
 
 def _principal(element: str, value: str) -> Callable[[PolicyRequest], bool]:
     if value == "*":
         return lambda _asked: True
-    found = _PRINCIPAL.fullmatch(value)
-    if found is None:
+    match = _PRINCIPAL.fullmatch(value)
+    if match is None:
         forms = "'*', an account of 12 digits, or arn:aws:iam::ACCOUNT:root, …:user/KEY or …:role/KEY"
         raise PolicyError(f"{element} names {_shown(value)}; expected {forms}.")
-    account, key_id = found["number"] or found["account"], found["key"] or found["role"]
+    account, key_id = match["number"] or match["account"], match["key"] or match["role"]
     return lambda request: request.account == account and key_id in (None, request.key_id)
 
 
 def _actions(element: str, value: Any) -> _Match:
     matchers = []
-    for each in _texts(element, value):
-        vendor, _, action = each.lower().partition(":")
-        if _ACTION.fullmatch(each) is None:
-            raise PolicyError(f"{element} names {_shown(each)}; expected '*' or an action such as 'sqs:SendMessage'.")
+    for text in _texts(element, value):
+        vendor, _, action = text.lower().partition(":")
+        if _ACTION.fullmatch(text) is None:
+            raise PolicyError(f"{element} names {_shown(text)}; expected '*' or an action such as 'sqs:SendMessage'.")
         if vendor == "sqs" and not {"*", "?"}.intersection(action) and action not in _KNOWN_ACTIONS:
-            raise PolicyError(f"{element} names {_shown(each)}, which is not an SQS action.")
-        matchers.append(glob(each.lower()))
+            raise PolicyError(f"{element} names {_shown(text)}, which is not an SQS action.")
+        matchers.append(glob(text.lower()))
     return lambda request: any(matches(name) for matches in matchers for name in request.actions)
 
 
 def _resources(element: str, value: Any) -> _Match:
-    texts = [each for each in _texts(element, value) if not _is_unmatched(each)]
-    matchers = [None if "${" in each else glob(each) for each in texts]
+    texts = [text for text in _texts(element, value) if not _is_unmatched(text)]
+    matchers = [None if "${" in text else glob(text) for text in texts]
     return lambda request: any_of(None if matches is None else matches(request.resource) for matches in matchers)
 
 
@@ -279,13 +283,13 @@ def _conditions(value: Any) -> _Match:
     tests: list[Test] = []
     for name, keys in _object("Condition", value).items():
         for key, values in _object(f"Condition.{name}", keys).items():
-            texts = [_scalar(each) for each in (values if isinstance(values, list) else [values])]
+            texts = [_scalar(item) for item in (values if isinstance(values, list) else [values])]
             if not texts or None in texts:
                 raise PolicyError(
                     f"Condition.{name} has {_shown(values)} for {_shown(key)}; expected a string or a list."
                 )
             try:
-                tests.append(compiled(name, key, [each for each in texts if each is not None]))
+                tests.append(compiled(name, key, [text for text in texts if text is not None]))
             except ValueError as error:
                 text = _shown(error.args[0])
                 raise PolicyError(f"Condition.{name} cannot have the value {text} for {_shown(key)}.") from None
@@ -306,7 +310,7 @@ def _scalar(value: object) -> str | None:
 
 def _texts(element: str, value: Any) -> list[str]:
     texts = value if isinstance(value, list) else [value]
-    if not texts or not all(isinstance(each, str) and each for each in texts):
+    if not texts or not all(isinstance(text, str) and text for text in texts):
         raise PolicyError(f"{element} is {_shown(value)}; expected a string or a list of strings.")
     return texts
 

@@ -169,7 +169,7 @@ class Verifier:
         if claim is None:
             claim = self._claim(credential, names)
             self._remember(place, claim)
-        unsigned_query = b"&".join(each for each in query.split(b"&") if not each.startswith(b"X-Amz-Signature="))
+        unsigned_query = b"&".join(pair for pair in query.split(b"&") if not pair.startswith(b"X-Amz-Signature="))
         valid_s = _valid_s(parameters.get(b"X-Amz-Expires"))
         return _Signed(claim, parameters[_SIGNATURE], parameters[b"X-Amz-Date"], valid_s, unsigned_query)
 
@@ -315,11 +315,11 @@ def _checked_time(signed: _Signed, now: float) -> int:
     date, valid_s = signed.date, signed.valid_s
     signed_s = _seconds(date)
     if signed_s + valid_s < now:
-        then = f"{_basic_time(now - valid_s)} ({_basic_time(now)} - {valid_s / 60:g} min.)"
-        raise signature_does_not_match(f"Signature expired: {date.decode()} is now earlier than {then}")
+        bound = f"{_basic_time(now - valid_s)} ({_basic_time(now)} - {valid_s / 60:g} min.)"
+        raise signature_does_not_match(f"Signature expired: {date.decode()} is now earlier than {bound}")
     if signed_s > now + limits.CLOCK_SKEW_S:
-        then = f"{_basic_time(now + limits.CLOCK_SKEW_S)} ({_basic_time(now)} + {limits.CLOCK_SKEW_S / 60:g} min.)"
-        raise signature_does_not_match(f"Signature not yet current: {date.decode()} is still later than {then}")
+        bound = f"{_basic_time(now + limits.CLOCK_SKEW_S)} ({_basic_time(now)} + {limits.CLOCK_SKEW_S / 60:g} min.)"
+        raise signature_does_not_match(f"Signature not yet current: {date.decode()} is still later than {bound}")
     if date[:8] != signed.claim.date:
         text = "Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP"
         raise signature_does_not_match(

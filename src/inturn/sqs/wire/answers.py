@@ -79,8 +79,8 @@ def _writer(name: str, kind: inspect.Type) -> _Writer:
         case inspect.StructType(cls=cls):
             return _struct(name, cls)
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            one = _writer(name, item)
-            return lambda values: "".join(map(one, values))
+            write_item = _writer(name, item)
+            return lambda values: "".join(map(write_item, values))
         case inspect.DictType(value_type=value):
             return _map(name, _writer("Value", value))
         case _:
@@ -141,7 +141,7 @@ def _tree(value: Any, name: str = "") -> Any:
                 for attribute, api, _ in members(type(value))
             }
         case list() | tuple():
-            return [_tree(each) for each in value] or None
+            return [_tree(item) for item in value] or None
         case dict():
             key = key_name("Tag" if name.lower() == "tags" else name)
             return [{key: known, "Value": _tree(held)} for known, held in value.items()] or None

@@ -74,13 +74,13 @@ def protocol_of(request: Request) -> Protocol:
 
 def parse(request: Request) -> ApiCall:
     """Parse a request, or refuse it."""
-    found = _READERS.get(request.headers.get(b"x-amz-target", b""))
-    if found is None:
+    entry = _READERS.get(request.headers.get(b"x-amz-target", b""))
+    if entry is None:
         target = request.headers.get(b"x-amz-target")
         if target is None:
             raise errors.missing_action("the action as a header, such as 'X-Amz-Target: AmazonSQS.SendMessage'")
         raise errors.invalid_action(target.decode("latin-1").removeprefix("AmazonSQS."))
-    action, read = found
+    action, read = entry
     body = request.body or b"{}"
     try:
         params = read(body)

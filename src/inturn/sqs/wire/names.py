@@ -57,5 +57,5 @@ def key_name(name: str) -> str:
 def _present(kind: inspect.Type) -> inspect.Type:
     """Return the type of an optional member without None."""
     if isinstance(kind, inspect.UnionType):
-        return next(one for one in kind.types if not isinstance(one, inspect.NoneType))
+        return next(member for member in kind.types if not isinstance(member, inspect.NoneType))
     return kind

@@ -171,20 +171,20 @@ def _numbered(node: Any, path: str, group: str) -> list[tuple[Any, str]]:
 
 def _list(item: _Reader) -> _Reader:
     def read(node: Any, path: str) -> list[Any]:
-        return [] if node == "" else [item(one, name) for one, name in _numbered(node, path, "member")]
+        return [] if node == "" else [item(member, name) for member, name in _numbered(node, path, "member")]
 
     return read
 
 
 def _map(item: _Reader) -> _Reader:
     def read(node: Any, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for entry, name in _numbered(node, path, "entry"):
             key = _text(*_part(entry, name, _KEYS))
-            if key in found:
+            if key in entries:
                 raise errors.malformed_query_string(f"The parameter {path} has {_short(key)} twice.")
-            found[key] = item(*_part(entry, name, _VALUES))
-        return found
+            entries[key] = item(*_part(entry, name, _VALUES))
+        return entries
 
     return read
 
