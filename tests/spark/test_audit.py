@@ -69,7 +69,7 @@ def test_an_audit_by_time_reports_ties_duplicates_and_lateness(spark: SparkSessi
     ]
     df = spark.createDataFrame(log, "device string, seen timestamp, text string, n bigint").coalesce(1)
     report = audit(df, group="device", order_by="seen")
-    assert {kind: (found.messages, found.groups) for kind, found in report.found.items()} == {
+    assert {kind: (count.messages, count.groups) for kind, count in report.found.items()} == {
         FaultKind.DUPLICATE: (1, 1),
         FaultKind.TIE: (1, 1),
         FaultKind.LATE: (2, 2),
@@ -90,7 +90,7 @@ def test_a_message_with_an_already_seen_time_is_counted_as_late(spark: SparkSess
     log = [("a", 5, "1"), ("a", 9, "2"), ("a", 5, "3"), ("a", 9, "4"), ("a", 1, "5"), ("a", 1, "6")]
     df = spark.createDataFrame(log, "g string, s bigint, id string").selectExpr("g", "timestamp_seconds(s) as at", "id")
     report = audit(df.coalesce(1), group="g", order_by="at", id="id")
-    assert {kind: found.messages for kind, found in report.found.items()} == {FaultKind.TIE: 3, FaultKind.LATE: 3}
+    assert {kind: count.messages for kind, count in report.found.items()} == {FaultKind.TIE: 3, FaultKind.LATE: 3}
     assert report.late is not None
     assert (report.late.positions.most, report.late.behind.most) == (5, 8), "since the first that overtook it"
 
@@ -127,15 +127,18 @@ def test_a_delivery_column_that_makes_duplicates_differ_is_named(spark: SparkSes
     log = [("a", 1, "x", 100), ("a", 2, "y", 101), ("a", 1, "x", 102), ("b", 1, "x", 103), ("b", 1, "x", 104)]
     df = spark.createDataFrame([*log, ("b", 1, "other", 105)], "g string, n int, says string, seq int").coalesce(1)
     report = audit(df, group="g", order="n")
-    assert [(each.columns, each.part) for each in report.differ] == [(["says", "seq"], 0.5), (["seq"], 0.5)]
+    assert [(differing.columns, differing.part) for differing in report.differ] == [
+        (["says", "seq"], 0.5),
+        (["seq"], 0.5),
+    ]
     assert report.grade is not None
     assert "50% of the contradicting messages differ only in seq: " in report.grade.needs[0]
     mended = audit(df, group="g", order="n", ignore=["seq"])
-    assert {kind: found.messages for kind, found in mended.found.items()} == {
+    assert {kind: count.messages for kind, count in mended.found.items()} == {
         FaultKind.DUPLICATE: 2,
         FaultKind.CONFLICT: 1,
     }
-    assert [each.columns for each in mended.differ] == [["says"]]
+    assert [differing.columns for differing in mended.differ] == [["says"]]
 
 
 @pytest.mark.slow
@@ -173,13 +176,13 @@ def test_minimal_and_maximal_revisions_are_classified_like_others(spark: SparkSe
     log = [("a", first, "x"), ("a", first, "x"), ("a", second, "y"), ("a", second, "y"), ("a", second, "z")]
     df = spark.createDataFrame(log, "account string, revision bigint, says string").coalesce(1)
     report = audit(df, group="account", order="revision")
-    assert {str(kind): found.messages for kind, found in report.found.items()} == {"duplicate": 2, "conflict": 1}
+    assert {str(kind): count.messages for kind, count in report.found.items()} == {"duplicate": 2, "conflict": 1}
     assert report.gaps is not None
     assert report.gaps.lost == report.gaps.open == 0
 
 
 def test_a_log_truncated_at_its_beginning_has_no_initial_gap(spark: SparkSession) -> None:
-    log = [(g, 500 + 7 * at + n) for at, g in enumerate("abc") for n in range(8)]
+    log = [(g, 500 + 7 * index + n) for index, g in enumerate("abc") for n in range(8)]
     report = audit(spark.createDataFrame(log, "g string, revision bigint").coalesce(1), group="g", order="revision")
     assert report.keys.start is None
     assert report.unexpected_faults() == []
@@ -278,7 +281,7 @@ def test_an_audit_reports_hot_groups_and_their_throughput_limit(spark: SparkSess
     assert report.sizes.largest[0] == ("hot", 900)
     assert report.sizes.share == 0.9
     assert sum(bar.count for bar in report.sizes.bars) == 101
-    ten = {each.consumers: each for each in report.sizes.consumers}[8]
+    ten = {cost.consumers: cost for cost in report.sizes.consumers}[8]
     assert ten.free == 900 / 125, "eight consumers wait for the one that has the hot group"
     assert ten.hashed >= ten.free
 
@@ -295,9 +298,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_invalid_audit_columns_are_refused_with_a_clear_message(spark: SparkSession, case: str) -> None:
     df = spark.sql("select 'a' as g, 1 as n, timestamp'2026-01-01' as at, array(1) as more")
-    given, says = WRONG[case]
+    options, says = WRONG[case]
     with pytest.raises(InputError) as error:
-        audit(df, **{"group": "g", **given})
+        audit(df, **{"group": "g", **options})
     assert says in str(error.value)
     with pytest.raises(PipelineError, match="audit"):
         audit(df, group="g", order="n", patience="soon")

@@ -45,7 +45,7 @@ def frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
 
 
 def counts(report: AuditReport) -> dict[str, int]:
-    return {str(kind): found.messages for kind, found in report.found.items()}
+    return {str(kind): count.messages for kind, count in report.found.items()}
 
 
 def test_an_audit_of_half_the_flights_by_revision_finds_the_true_faults(
@@ -64,10 +64,10 @@ def test_an_audit_of_half_the_flights_by_revision_finds_the_true_faults(
     assert report.gaps is not None
     assert report.gaps.lost_revisions + report.gaps.open_revisions == len(missing)
     holes = spark.read.parquet(str(tmp_path / "report" / "gaps")).collect()
-    assert {(hole.group, at) for hole in holes for at in range(hole["first"], hole["last"] + 1)} == missing
-    found = counts(report)
-    assert found.pop("gap", 0) == report.gaps.lost_revisions
-    assert found == {kind: count for kind, count in truth.items() if count}
+    assert {(hole.group, revision) for hole in holes for revision in range(hole["first"], hole["last"] + 1)} == missing
+    counted = counts(report)
+    assert counted.pop("gap", 0) == report.gaps.lost_revisions
+    assert counted == {kind: count for kind, count in truth.items() if count}
     assert (report.messages, report.groups) == (len(first), len(_tails(first)))
     assert report.grade is not None
     assert report.grade.name == "Gapless"
@@ -76,14 +76,14 @@ def test_an_audit_of_half_the_flights_by_revision_finds_the_true_faults(
 def test_an_audit_of_all_flights_finds_no_missing_revisions(spark: SparkSession, sent: list[dict[str, Any]]) -> None:
     truth, missing = expected(sent, "tail", "revision", *FLIGHT)
     assert not missing
-    found = counts(audit(frame(spark, sent), group="tail", order="revision", arrival="offset"))
-    assert found == {
+    counted = counts(audit(frame(spark, sent), group="tail", order="revision", arrival="offset"))
+    assert counted == {
         "no-group": truth["no-group"],
         "duplicate": truth["duplicate"],
         "late": truth["late"],
         "conflict": truth["rival"],
     }
-    assert found["conflict"] == 1
+    assert counted["conflict"] == 1
 
 
 def test_an_audit_of_flights_by_time_proposes_timestamp(spark: SparkSession, sent: list[dict[str, Any]]) -> None:
@@ -96,16 +96,16 @@ def test_an_audit_of_flights_by_time_proposes_timestamp(spark: SparkSession, sen
         "late": truth["late"],
     }
     newest: dict[str, datetime] = {}
-    behind = []
+    delays = []
     seen = set()
     for row in sent:
         if row["tail"] is not None:
             newest[row["tail"]] = max(row["at"], newest.get(row["tail"], row["at"]))
             if (row["tail"], row["at"]) not in seen:
-                behind.append((newest[row["tail"]] - row["at"]).total_seconds())
+                delays.append((newest[row["tail"]] - row["at"]).total_seconds())
             seen.add((row["tail"], row["at"]))
     assert report.late is not None
-    assert report.late.behind.most == max(behind)
+    assert report.late.behind.most == max(delays)
     assert report.grade is not None
     assert report.grade.name == "Timestamp"
 
@@ -118,19 +118,19 @@ def _tails(rows: list[dict[str, Any]]) -> set[str]:
 def changes() -> list[dict[str, Any]]:
     """Each change of a file on the main line, oldest first; that each begins where the last one ended is checked."""
     form = ("log", "--first-parent", "-m", "--reverse", "--raw", "--no-renames", "--no-abbrev", "--format=@%ct")
-    at, log = datetime.now(UTC), []
+    moment, log = datetime.now(UTC), []
     chain: dict[str, str] = {}
     revisions: Counter[str] = Counter()
     for line in _git(*form).splitlines():
         if line.startswith("@"):
-            at = datetime.fromtimestamp(int(line[1:]), UTC)
+            moment = datetime.fromtimestamp(int(line[1:]), UTC)
         elif line.startswith(":"):
             about, path = line.split("\t")
             _, _, old, new, _ = about.split(" ")
             assert chain.get(path, "0" * 40) == old, "git's chain of blobs is unbroken"
             chain[path] = new
             revisions[path] += 1
-            log.append({"path": path, "revision": revisions[path], "blob": new, "at": at})
+            log.append({"path": path, "revision": revisions[path], "blob": new, "at": moment})
     return log
 
 
@@ -161,8 +161,8 @@ def test_the_pipeline_proposed_for_a_disordered_git_history_gives_the_git_tree(
     chance = random.Random(5)
     log = [dict(change) for change in changes]
     for _ in range(len(log) // 10):
-        at = chance.randrange(len(log))
-        log.insert(chance.randint(at + 1, len(log)), dict(log[at]))
+        index = chance.randrange(len(log))
+        log.insert(chance.randint(index + 1, len(log)), dict(log[index]))
     for _ in range(len(log) // 10):
         log.insert(chance.randrange(len(log)), log.pop(chance.randrange(len(log))))
     truth, missing = expected(log, "path", "revision", "blob", "at")
@@ -187,15 +187,15 @@ def test_an_audit_of_a_git_history_names_the_missing_changes(
 ) -> None:
     last = {change["path"]: change["revision"] for change in changes}
     chance = random.Random(6)
-    inner = [at for at, change in enumerate(changes) if change["revision"] < last[change["path"]]]
+    inner = [index for index, change in enumerate(changes) if change["revision"] < last[change["path"]]]
     lost = set(chance.sample(inner, 12))
-    log = [change for at, change in enumerate(changes) if at not in lost]
+    log = [change for index, change in enumerate(changes) if index not in lost]
     audit(_frame(spark, log), group="path", order="revision", start=1, out=str(tmp_path / "report"))
     named: defaultdict[str, set[int]] = defaultdict(set)
     for hole in spark.read.parquet(str(tmp_path / "report" / "gaps")).collect():
         named[hole.group].update(range(hole["first"], hole["last"] + 1))
-    assert {(path, at) for path, own in named.items() for at in own} == {
-        (changes[at]["path"], changes[at]["revision"]) for at in lost
+    assert {(path, index) for path, own in named.items() for index in own} == {
+        (changes[index]["path"], changes[index]["revision"]) for index in lost
     }
 
 

@@ -69,10 +69,10 @@ def test_held_messages_are_released_once_and_a_redelivery_changes_nothing(spark:
     assert first.counts == Counts(received=3, applied=1, held=2)
     second = batch(ledger, frame(spark, late), store=tmp_path)
     assert second.counts == Counts(received=1, released=2, applied=3)
-    again = batch(ledger, frame(spark, late + early), store=tmp_path)
-    assert again.counts == Counts(received=4, duplicate=4)
+    repeated = batch(ledger, frame(spark, late + early), store=tmp_path)
+    assert repeated.counts == Counts(received=4, duplicate=4)
     assert_tables(spark, tmp_path, ledger.replay([Transfer(*row) for row in late + early]))
-    assert str(again) == (
+    assert str(repeated) == (
         "ledger, step 3: received 4 + released 0 = applied 0 + duplicate 4 + stale 0 + held 0 + rejected 0"
     )
 
@@ -90,8 +90,8 @@ def test_a_handler_error_parks_only_its_group(spark: SparkSession, tmp_path: Pat
     assert "raise ValueError(msg)" in parked[0].error, "the traceback shows the user's line"
     states = {row.group: (row.status, row.balance, row.seen) for row in read(spark, tmp_path, "states").collect()}
     assert states == {"a": ("parked", 4, "[1]"), "b": ("open", 4 * 31 + 4, "[1,2]")}
-    behind = batch(ledger, frame(spark, [("a", 4, 1), ("a", 2, -7), ("b", 3, 1)]), store=tmp_path)
-    assert behind.counts == Counts(received=3, applied=1, duplicate=1, held=1)
+    second = batch(ledger, frame(spark, [("a", 4, 1), ("a", 2, -7), ("b", 3, 1)]), store=tmp_path)
+    assert second.counts == Counts(received=3, applied=1, duplicate=1, held=1)
 
 
 def test_messages_without_a_valid_group_or_revision_are_rejected_and_counted(
@@ -112,7 +112,7 @@ def test_messages_without_a_valid_group_or_revision_are_rejected_and_counted(
 
 def test_a_conflict_is_decided_by_the_arrival_column_in_every_run(spark: SparkSession, tmp_path: Path) -> None:
     arriving = pipeline(arrival="came")
-    rows = [(f"acct-{at % 10}", 1 + at // 20, at, (at * 37) % 101) for at in range(60)]
+    rows = [(f"acct-{number % 10}", 1 + number // 20, number, (number * 37) % 101) for number in range(60)]
     once = arriving.replay([dict(zip(("account", "revision", "amount", "came"), row, strict=True)) for row in rows])
     assert once.counts.rejected == {"conflict": 30}
     for run in range(3):
@@ -125,12 +125,12 @@ def test_a_conflict_is_decided_by_the_arrival_column_in_every_run(spark: SparkSe
 
 def test_a_log_processed_again_stores_its_conflicts_once(spark: SparkSession, tmp_path: Path) -> None:
     arriving = pipeline(arrival="came")
-    rows = [(f"acct-{at % 10}", 1 + at // 20, at, (at * 37) % 101) for at in range(60)]
+    rows = [(f"acct-{number % 10}", 1 + number // 20, number, (number * 37) % 101) for number in range(60)]
     messages = frame(spark, rows, DDL + ", came bigint")
     first = batch(arriving, messages, store=tmp_path, buckets=2)
-    again = batch(arriving, messages, store=tmp_path, buckets=2)
+    repeated = batch(arriving, messages, store=tmp_path, buckets=2)
     assert first.counts == Counts(received=60, applied=30, rejected={"conflict": 30})
-    assert again.counts == Counts(received=60, duplicate=60)
+    assert repeated.counts == Counts(received=60, duplicate=60)
     assert read(spark, tmp_path, "rejected").count() == 30
 
 
@@ -173,9 +173,16 @@ def test_a_message_is_a_duplicate_in_other_column_types_and_time_zones(spark: Sp
         handler=sum_up,
     )
     messages = [
-        Reading(device, NOON + dt.timedelta(minutes=7 * at), f"{device}-{at}", Decimal(at) / 4, ["x", "ü"], b"\x00")
+        Reading(
+            device,
+            NOON + dt.timedelta(minutes=7 * number),
+            f"{device}-{number}",
+            Decimal(number) / 4,
+            ["x", "ü"],
+            b"\x00",
+        )
         for device in (7, -3)
-        for at in range(6)
+        for number in range(6)
     ]
     rows = [(m.device, m.at, m.id, m.value, m.tags, m.raw) for m in messages]
     typed = "device int, at timestamp, id string, value decimal(10,4), tags array<string>, raw binary"
@@ -183,7 +190,7 @@ def test_a_message_is_a_duplicate_in_other_column_types_and_time_zones(spark: Sp
     once = readings.replay(messages, final=True)
     assert first.counts == once.counts == Counts(received=12, applied=12)
     outputs = {(row.group, row.effect_id, json.loads(row.output)) for row in read(spark, tmp_path, "outputs").collect()}
-    assert outputs == {(each.group, each.effect_id, each.output) for each in once.outputs}
+    assert outputs == {(output.group, output.effect_id, output.output) for output in once.outputs}
     states = {row.group: json.loads(row.state) for row in read(spark, tmp_path, "states").collect()}
     assert states == once.states == {"7": {"sum": 14.25}, "-3": {"sum": 14.25}}
 
@@ -191,8 +198,8 @@ def test_a_message_is_a_duplicate_in_other_column_types_and_time_zones(spark: Sp
     elsewhere.conf.set("spark.sql.session.timeZone", "America/New_York")
     texts = [(str(m.device), m.at, m.id, f"{m.value:.6f}", m.tags, m.raw) for m in reversed(messages)]
     as_text = "device string, at timestamp, id string, value string, tags array<string>, raw binary"
-    again = batch(readings, frame(elsewhere, texts, as_text), store=tmp_path)
-    assert again.counts == Counts(received=12, duplicate=12)
+    repeated = batch(readings, frame(elsewhere, texts, as_text), store=tmp_path)
+    assert repeated.counts == Counts(received=12, duplicate=12)
 
 
 def test_the_handler_gets_the_same_dict_as_in_the_replay(spark: SparkSession, tmp_path: Path) -> None:
@@ -366,8 +373,8 @@ def test_a_column_may_change_its_type_while_messages_are_held(spark: SparkSessio
     batch(plain, frame(spark, [("a", 2, 1)], "g string, r int, x int"), store=tmp_path, buckets=1)
     for rows in ([("a", 3, "one")], [("a", 1, "two")]):
         batch(plain, frame(spark, rows, "g string, r int, x string"), store=tmp_path)
-    said = read(spark, tmp_path, "outputs").orderBy("revision").select("output").collect()
-    assert [row.output for row in said] == ['"two"', "1", '"one"']
+    emitted = read(spark, tmp_path, "outputs").orderBy("revision").select("output").collect()
+    assert [row.output for row in emitted] == ['"two"', "1", '"one"']
 
 
 @pytest.mark.parametrize(
@@ -439,8 +446,8 @@ def test_the_second_of_two_writers_commits_nothing(spark: SparkSession, tmp_path
     with pytest.raises(StoreConflict, match="another writer committed step 1 first"):
         writer.end()
     assert_tables(spark, store, ledger.replay([{"account": "a", "revision": 1, "amount": 1}]))
-    again = batch(slow, frame(spark, [("a", 1, 1), ("b", 1, 1)]), store=store)
-    assert (again.step, again.counts) == (2, Counts(received=2, applied=1, duplicate=1))
+    repeated = batch(slow, frame(spark, [("a", 1, 1), ("b", 1, 1)]), store=store)
+    assert (repeated.step, repeated.counts) == (2, Counts(received=2, applied=1, duplicate=1))
 
 
 def test_a_batch_leaves_the_session_of_the_caller_unchanged(spark: SparkSession, tmp_path: Path) -> None:

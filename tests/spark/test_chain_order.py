@@ -32,7 +32,7 @@ FIRST = Pipeline(name="first", group="account", order=ORDER, id="id", handler=pu
 UNSORTED = Pipeline(name="first", group="account", order=Arrival(), id="id", handler=put_out, arrival="n")
 NEXT = Pipeline(name="next", group="account", order=Arrival(), id="id", handler=collect)
 NUMBERED = Pipeline(name="next", group="account", order=Gapless("of", start="first"), handler=collect)
-ROWS = [{"account": account, "at": at, "id": f"{account}{at}"} for at in TIMES for account in "abc"]
+ROWS = [{"account": account, "at": moment, "id": f"{account}{moment}"} for moment in TIMES for account in "abc"]
 
 
 def in_process(tmp_path: Path) -> dict[str, list[int]]:
@@ -40,20 +40,20 @@ def in_process(tmp_path: Path) -> dict[str, list[int]]:
         rows, later = db.queue("rows"), db.queue("later")
         rows.send_many([draft(row, group=row["account"]) for row in ROWS])
         Service([Job(FIRST, rows, later), Job(NEXT, later)], is_final=True).run(until_empty=True)
-        look = DatabaseInspector(db, "next")
-        return {name: look.group(name).state["seen"] for name in "abc"}
+        inspector = DatabaseInspector(db, "next")
+        return {name: inspector.group(name).state["seen"] for name in "abc"}
 
 
 def on_spark(store: Path) -> dict[str, list[int]]:
-    look = SparkInspector(store)
-    return {name: look.group(name).state["seen"] for name in "abc"}
+    inspector = SparkInspector(store)
+    return {name: inspector.group(name).state["seen"] for name in "abc"}
 
 
 @pytest.mark.parametrize("way", ["batch", "stream"])
 def test_chained_outputs_are_applied_in_the_order_of_their_emission(
     spark: SparkSession, tmp_path: Path, way: str
 ) -> None:
-    df = spark.createDataFrame([tuple(each.values()) for each in ROWS], "account string, at bigint, id string")
+    df = spark.createDataFrame([tuple(row.values()) for row in ROWS], "account string, at bigint, id string")
     batch(FIRST, df.repartition(3), store=tmp_path / "first", final=True, buckets=2)
     emitted = outputs(spark, tmp_path / "first", streaming=way == "stream")
     coming = messages(NEXT, emitted, "account string, of bigint")
@@ -62,13 +62,13 @@ def test_chained_outputs_are_applied_in_the_order_of_their_emission(
     else:
         query = stream(NEXT, coming, store=tmp_path / "next", checkpoint=tmp_path / "check", trigger="available now")
         assert query.awaitTermination(LIMIT_S)
-    found = on_spark(tmp_path / "next")
-    assert found == in_process(tmp_path) == dict.fromkeys("abc", sorted(TIMES))
+    stored = on_spark(tmp_path / "next")
+    assert stored == in_process(tmp_path) == dict.fromkeys("abc", sorted(TIMES))
     assert "__inturn_arrived" not in read(spark, tmp_path / "next", "rejected").columns
 
 
 def test_the_first_chained_output_sets_the_start_revision_of_its_group(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [(account, at, f"{account}{at}", n) for n, at in enumerate((3, 4, 1)) for account in "abc"]
+    rows = [(account, moment, f"{account}{moment}", n) for n, moment in enumerate((3, 4, 1)) for account in "abc"]
     df = spark.createDataFrame(rows, "account string, at bigint, id string, n bigint")
     batch(UNSORTED, df.repartition(3), store=tmp_path / "first", buckets=2)
     coming = messages(NUMBERED, outputs(spark, tmp_path / "first"), "account string, of bigint")

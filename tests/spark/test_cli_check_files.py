@@ -44,16 +44,16 @@ def csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def test_check_runs_all_four_engines_on_csv(tmp_path: Path) -> None:
     csv(tmp_path / "in.csv", [*MESSAGES, {"account": "acct-1", "revision": "first", "amount": 1}])
-    told = check(tmp_path / "in.csv", "replay,worker,batch,stream")
-    assert list(told["engines"]) == ["replay", "worker", "batch", "stream"]
-    assert {each["received"] for each in told["engines"].values()} == {len(MESSAGES)}
-    assert told["left_out"] == ['the line {"account":"acct-1","revision":"first","amount":"1"}']
+    result = check(tmp_path / "in.csv", "replay,worker,batch,stream")
+    assert list(result["engines"]) == ["replay", "worker", "batch", "stream"]
+    assert {engine["received"] for engine in result["engines"].values()} == {len(MESSAGES)}
+    assert result["left_out"] == ['the line {"account":"acct-1","revision":"first","amount":"1"}']
 
 
 def test_check_reads_a_folder_in_the_order_of_file_names(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name, part in (("b", MESSAGES[50:]), ("a", MESSAGES[:50])):
-        frame = spark.createDataFrame([tuple(each.values()) for each in part], DDL)
+        frame = spark.createDataFrame([tuple(message.values()) for message in part], DDL)
         frame.coalesce(1).write.parquet(str(tmp_path / name))
         (file,) = (tmp_path / name).glob("*.parquet")
         file.rename(tmp_path / "in" / f"{name}.parquet")
@@ -64,7 +64,7 @@ def test_check_reads_a_folder_in_the_order_of_file_names(spark: SparkSession, tm
 def test_check_reads_the_messages_of_a_queue(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("payments")
-        for each in MESSAGES:
-            queue.send({"amount": each["amount"]}, group=each["account"], revision=each["revision"])
-    told = check(f"{tmp_path}/shop.db#payments")
-    assert told["engines"]["worker"]["applied"] == ledger.replay(MESSAGES).counts.applied
+        for message in MESSAGES:
+            queue.send({"amount": message["amount"]}, group=message["account"], revision=message["revision"])
+    result = check(f"{tmp_path}/shop.db#payments")
+    assert result["engines"]["worker"]["applied"] == ledger.replay(MESSAGES).counts.applied

@@ -55,8 +55,14 @@ def test_run_reads_json_lines(spark: SparkSession, command: Command, tmp_path: P
 
 
 def test_run_rejects_an_unreadable_line_with_its_text(spark: SparkSession, command: Command, tmp_path: Path) -> None:
-    good = '{"account": "a", "revision": 1, "amount": 1}'
-    lines = [good, "no JSON at all", '{"account": "a", "revision": "two", "amount": 1}', '{"account": "a", "rev', good]
+    valid = '{"account": "a", "revision": 1, "amount": 1}'
+    lines = [
+        valid,
+        "no JSON at all",
+        '{"account": "a", "revision": "two", "amount": 1}',
+        '{"account": "a", "rev',
+        valid,
+    ]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     ran = command(f"{LEDGER}:ledger", "--from", tmp_path / "in.jsonl", "--store", tmp_path / "s", "--json")
     assert ran.exit_code == 0, ran.stderr
@@ -75,8 +81,8 @@ def test_run_reads_a_folder_of_parquet_files(spark: SparkSession, command: Comma
     assert ran.exit_code == 0, ran.stderr
     assert_tables(spark, tmp_path / "s", ledger.replay(MESSAGES))
     counts = ledger.replay(MESSAGES).counts
-    told = [line.split() for line in ran.stdout.splitlines()]
-    shown = {"│".join(line) for line in told}
+    printed = [line.split() for line in ran.stdout.splitlines()]
+    shown = {"│".join(words) for words in printed}
     assert any(f"received│││{counts.received}│││applied│││{counts.applied}" in line for line in shown), ran.stdout
     assert ran.stderr == "", "no progress where there is no terminal"
 
@@ -154,13 +160,13 @@ NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
 def test_run_reports_invalid_arguments_without_a_traceback(command: Command, tmp_path: Path, case: str) -> None:
     (tmp_path / "orders.py").write_text(WITH_DEFAULTS)
     (tmp_path / "in.jsonl").write_text('{"customer": "c", "number": 1}\n')
-    given, code, says = NOT_DONE[case]
-    arguments = [argument.format(here=tmp_path) for argument in given]
+    words, code, says = NOT_DONE[case]
+    arguments = [argument.format(here=tmp_path) for argument in words]
     if "--from" not in arguments:
         arguments += ["--from", str(tmp_path / "in.jsonl")]
     ran = command(*arguments, "--store", tmp_path / "store")
-    told = " ".join(ran.stderr.replace("│", " ").split())
-    assert " ".join(says.format(here=tmp_path).split()) in told.replace("- ", "-")
+    printed = " ".join(ran.stderr.replace("│", " ").split())
+    assert " ".join(says.format(here=tmp_path).split()) in printed.replace("- ", "-")
     assert (ran.exit_code, ran.stdout) == (code, "")
     assert "Traceback" not in ran.stderr
     assert not (tmp_path / "store").exists()

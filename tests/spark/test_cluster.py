@@ -30,23 +30,31 @@ def test_a_cluster_gets_the_user_code_and_retries_a_killed_task(
     store, marker = tmp_path / "store", tmp_path / "died"
     driver = run(DRIVER, master, store, marker)
     assert driver.returncode == 0, driver.stderr
-    found = json.loads(driver.stdout)
+    result = json.loads(driver.stdout)
     once = on_cluster.pipeline().replay(on_cluster.orders())
-    assert found["executors"] == 2
+    assert result["executors"] == 2
     assert marker.exists()
     assert "Python worker exited unexpectedly" in driver.stderr, "no task died"
-    assert found["counts"] == asdict(once.counts)
+    assert result["counts"] == asdict(once.counts)
     # The second step met a full disk: it is not there, and the first is as it was.
-    assert found["failed"].startswith("StoreError: cannot write ")
-    assert "File too large" in found["failed"]
+    assert result["failed"].startswith("StoreError: cannot write ")
+    assert "File too large" in result["failed"]
     assert read(spark, store, "steps").count() == 1
     states: dict[str, Any] = {
         row.group: (row.status, row.revision, row.held, json.loads(row["items"]), row.text)
         for row in read(spark, store, "states").collect()
     }
     assert states == {
-        group: (line.status.value, line.reached, len(line.held), once.states[group].items, once.states[group].text)
-        for group, line in once.timelines.items()
+        group: (
+            timeline.status.value,
+            timeline.reached,
+            len(timeline.held),
+            once.states[group].items,
+            once.states[group].text,
+        )
+        for group, timeline in once.timelines.items()
     }
     outputs = sorted((row.group, row.effect_id, row.output) for row in read(spark, store, "outputs").collect())
-    assert outputs == sorted((each.group, each.effect_id, f'{{"items":{each.output.items}}}') for each in once.outputs)
+    assert outputs == sorted(
+        (output.group, output.effect_id, f'{{"items":{output.output.items}}}') for output in once.outputs
+    )

@@ -64,7 +64,7 @@ CASES = {
     "all quoted, packed": Case(ACROSS_LINES, "\n", packed=gzip.compress, ending=".gz", quoting=csv.QUOTE_ALL),
     "in parts": Case(WITHIN_LINES, "\r\n", packed=bz2.compress, ending=".bz2"),
     "another dialect": Case(
-        [each for each in ACROSS_LINES if each != "\u2028"],
+        [text for text in ACROSS_LINES if text != "\u2028"],
         "\r\n",
         Dialect(";", "'", "ISO-8859-1", "NA"),
         codec="latin-1",
@@ -79,7 +79,7 @@ def rows_of(case: Case, seed: int) -> Rows:
         text = "".join(chance.choices(case.letters, k=chance.randint(0, 6)))
         return None if text in ("", case.dialect.null) else text
 
-    return [(f"k{at % 3}", at // 3 + 1, cell(), cell()) for at in range(60)]
+    return [(f"k{number % 3}", number // 3 + 1, cell(), cell()) for number in range(60)]
 
 
 def write(case: Case, rows: Rows, path: Path) -> Path:
@@ -89,22 +89,22 @@ def write(case: Case, rows: Rows, path: Path) -> Path:
     writer.writerow(["key", "n", "text", "more"])
     null = case.dialect.null or ""
     writer.writerows([[null if value is None else value for value in row] for row in rows])
-    whole = text.getvalue() if case.last_end else text.getvalue().removesuffix(case.ends)
-    data = whole.encode(case.codec)
+    content = text.getvalue() if case.last_end else text.getvalue().removesuffix(case.ends)
+    data = content.encode(case.codec)
     file = path.with_name(f"{path.name}.csv{case.ending}")
     file.write_bytes(case.packed(data) if case.packed else data)
     return file
 
 
 def streamed(df: DataFrame, folder: Path) -> Rows:
-    found: Rows = []
+    collected: Rows = []
 
     def take(batch: DataFrame, _: int) -> None:
-        found.extend(tuple(row)[:4] for row in batch.collect())  # type: ignore[misc]
+        collected.extend(tuple(row)[:4] for row in batch.collect())  # type: ignore[misc]
 
     query = df.writeStream.foreachBatch(take).option("checkpointLocation", str(folder)).trigger(availableNow=True)
     query.start().awaitTermination()
-    return found
+    return collected
 
 
 @pytest.mark.parametrize("name", CASES)

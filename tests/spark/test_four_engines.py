@@ -65,8 +65,8 @@ def history(seed: int, epochs: int = 1, **more: Any) -> list[Row]:
         for revision in range(1, 30)
         for account in range(7)
     ]
-    came = disorder(clean, seed=seed, lost=0.02, contradict=lambda each: {**each, "amount": 1}, **more)
-    return [*came, {**clean[0], "account": None}, {**clean[1], "id": None, "revision": None, "source": None}]
+    delivered = disorder(clean, seed=seed, lost=0.02, contradict=lambda message: {**message, "amount": 1}, **more)
+    return [*delivered, {**clean[0], "account": None}, {**clean[1], "id": None, "revision": None, "source": None}]
 
 
 CASES = {
@@ -88,15 +88,15 @@ IN_CI = {"gapless, one epoch after the other", "skips", "parks"}  # tens of seco
     "case", [pytest.param(case, marks=pytest.mark.slow if case in IN_CI else ()) for case in CASES]
 )
 def test_all_four_engines_agree_on_every_kind_of_disorder(spark: SparkSession, case: str) -> None:
-    line, came = CASES[case]
-    story = same(line, came, engines=ALL, seed=len(case), spark=spark)
-    assert story.outputs
-    assert "failed" in story.statuses.values()
-    assert {"KeyError", "Retryable"} <= set(story.errors.values()), story.errors
-    assert story.holding() > 5
-    assert {"invalid", "conflict"} <= story.counts.rejected.keys(), story.counts
-    assert any(skipped for *_, skipped in story.places.values()) == (case == "skips")
-    assert ("gap" in story.statuses.values()) == (case == "parks")
+    pipeline, delivered = CASES[case]
+    result = same(pipeline, delivered, engines=ALL, seed=len(case), spark=spark)
+    assert result.outputs
+    assert "failed" in result.statuses.values()
+    assert {"KeyError", "Retryable"} <= set(result.errors.values()), result.errors
+    assert result.holding() > 5
+    assert {"invalid", "conflict"} <= result.counts.rejected.keys(), result.counts
+    assert any(skipped for *_, skipped in result.places.values()) == (case == "skips")
+    assert ("gap" in result.statuses.values()) == (case == "parks")
 
 
 @pytest.mark.parametrize("arrival", ["n", None])
@@ -110,12 +110,15 @@ def test_all_four_engines_order_messages_of_equal_time_alike(spark: SparkSession
         for number, (ident, finer) in enumerate((chance.choice(["", "x"]) + str(n), n % 3) for n in range(7, 40))
     ]
     chance.shuffle(messages)
-    last = [{**each, "id": "z", "at": "2024-05-01T14:00:00"} for each in messages[:40]]
-    line = ledger(Timestamp("at", lateness="1 hour"), **({"arrival": arrival} if arrival else {}))
-    came = [{**each, "n": n} for n, each in enumerate([*messages, *{each["account"]: each for each in last}.values()])]
-    story = same(line, came, engines=ALL, spark=spark)
-    assert story.counts.applied > 150
-    assert not story.counts.rejected
+    last = [{**message, "id": "z", "at": "2024-05-01T14:00:00"} for message in messages[:40]]
+    pipeline = ledger(Timestamp("at", lateness="1 hour"), **({"arrival": arrival} if arrival else {}))
+    delivered = [
+        {**message, "n": n}
+        for n, message in enumerate([*messages, *{message["account"]: message for message in last}.values()])
+    ]
+    result = same(pipeline, delivered, engines=ALL, spark=spark)
+    assert result.counts.applied > 150
+    assert not result.counts.rejected
 
 
 PHANTOM = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "phantom_record.py"))
@@ -136,9 +139,9 @@ def test_all_four_engines_agree_on_a_phantom_record_handler(spark: SparkSession)
         for number in range(6)
         for order in range(20)
     ]
-    story = same(PHANTOM["orders"], disorder(clean, seed=1, arrival="offset"), engines=ALL, spark=spark)
-    assert {len(outputs) for outputs in story.outputs.values()} == {1}
-    assert 3 < len(story.outputs) < 20
+    result = same(PHANTOM["orders"], disorder(clean, seed=1, arrival="offset"), engines=ALL, spark=spark)
+    assert {len(outputs) for outputs in result.outputs.values()} == {1}
+    assert 3 < len(result.outputs) < 20
 
 
 class Colour(enum.Enum):
@@ -181,7 +184,10 @@ def take(customer: Customer, order: Order) -> tuple[Customer, list[Any]]:
     colours = [*customer.colours, order.colour]
     tags = {**customer.tags, **order.tags}
     after = Customer(order.at, customer.spent + order.price, colours, order.items, tags, order)
-    return after, [order, {"colours": {each.value for each in colours}, "spent": after.spent, "took": order.at - NOON}]
+    return after, [
+        order,
+        {"colours": {colour.value for colour in colours}, "spent": after.spent, "took": order.at - NOON},
+    ]
 
 
 def test_all_four_engines_agree_on_types_without_a_json_form(spark: SparkSession) -> None:
@@ -197,7 +203,7 @@ def test_all_four_engines_agree_on_types_without_a_json_form(spark: SparkSession
             raw=bytes([number]),
             colour=chance.choice(list(Colour)),
             uid=uuid.UUID(int=chance.getrandbits(128)),
-            items=[Item(f"s{each}", each) for each in range(number % 3)],
+            items=[Item(f"s{index}", index) for index in range(number % 3)],
             tags={f"k{number % 4}": number},
             item=Item("x", number) if number % 2 else None,
             ratio=number / 7 if number % 3 else None,
@@ -205,13 +211,13 @@ def test_all_four_engines_agree_on_types_without_a_json_form(spark: SparkSession
         for number in range(1, 15)
         for customer in range(5)
     ]
-    line = Pipeline(
+    pipeline = Pipeline(
         name="orders", group="customer", order=Gapless("number"), message=Order, state=Customer, handler=take
     )
-    came = disorder(clean, seed=2, contradict=lambda each: replace(each, raw=b"other"))
-    story = same(line, came, engines=ALL, seed=1, spark=spark)
-    assert story.states["3"]["last"]["number"] == 14
-    assert "conflict" in story.counts.rejected
+    delivered = disorder(clean, seed=2, contradict=lambda message: replace(message, raw=b"other"))
+    result = same(pipeline, delivered, engines=ALL, seed=1, spark=spark)
+    assert result.states["3"]["last"]["number"] == 14
+    assert "conflict" in result.counts.rejected
 
 
 # -- a wrong answer is found -----------------------------------------------------------------------------------
@@ -219,51 +225,54 @@ def test_all_four_engines_agree_on_types_without_a_json_form(spark: SparkSession
 CLEAN = [{"account": f"acct-{a}", "revision": n, "amount": 5 * n} for n in range(1, 12) for a in range(4)]
 
 
-def found(line: Pipeline, messages: Sequence[Row], spark: SparkSession, engine: str) -> Comparison:
-    return compare(line, messages, engines=[engine], spark=spark)
+def found(pipeline: Pipeline, messages: Sequence[Row], spark: SparkSession, engine: str) -> Comparison:
+    return compare(pipeline, messages, engines=[engine], spark=spark)
 
 
 def test_a_process_dependent_handler_is_detected_by_the_batch_engine(spark: SparkSession) -> None:
-    line = replace(ledger(Gapless("revision")), handler=lambda state, message: ({"pid": os.getpid()}, []))
+    pipeline = replace(ledger(Gapless("revision")), handler=lambda state, message: ({"pid": os.getpid()}, []))
     with pytest.raises(Different, match=r"group 'acct-0' has different states: replay has {'pid': \d+}, batch has {'p"):
-        same(line, CLEAN, engines=["batch"], spark=spark)
+        same(pipeline, CLEAN, engines=["batch"], spark=spark)
 
 
 def test_a_message_lost_by_a_batch_is_detected(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lossy(line: Pipeline, df: DataFrame, **more: Any) -> Any:
-        return batch(line, df.where("account != 'acct-2' OR revision != 5"), **more)
+    def lossy(pipeline: Pipeline, df: DataFrame, **more: Any) -> Any:
+        return batch(pipeline, df.where("account != 'acct-2' OR revision != 5"), **more)
 
     monkeypatch.setattr(spark_engines, "batch", lossy)
-    told = list(map(str, found(ledger(Gapless("revision")), CLEAN, spark, "batch").differences))
-    assert {words[:15] for words in told if words.startswith("group")} == {"group 'acct-2' "}
-    assert "batch: 43 of 44 messages were counted as received" in told
+    differences = list(map(str, found(ledger(Gapless("revision")), CLEAN, spark, "batch").differences))
+    assert {words[:15] for words in differences if words.startswith("group")} == {"group 'acct-2' "}
+    assert "batch: 43 of 44 messages were counted as received" in differences
 
 
 def test_a_batch_that_ignores_the_arrival_order_is_detected(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the column that says when messages came does decide; without it the same messages come to something else."""
-    line, came = ledger(Monotone("revision")), disorder(CLEAN, seed=3, displaced=1)
-    comparison = found(line, came, spark, "batch")
+    pipeline, delivered = ledger(Monotone("revision")), disorder(CLEAN, seed=3, displaced=1)
+    comparison = found(pipeline, delivered, spark, "batch")
     assert comparison.differences == []
     (note,) = comparison.notes
     assert note.startswith("without arrival= a batch applies these messages in its own order, and 4 groups")
     assert note.endswith("then, such as 'acct-0'; name the column with the order of arrival: Pipeline(arrival=…)")
     monkeypatch.setattr(spark_engines.SparkEngines, "_depends_on_arrival", False)
-    assert not found(line, came, spark, "batch").agrees("batch")
+    assert not found(pipeline, delivered, spark, "batch").agrees("batch")
 
 
 def test_a_stream_that_reads_everything_again_is_detected(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_engines, "_forget_last", shutil.rmtree)
-    told = found(ledger(Gapless("revision")), CLEAN, spark, "stream").differences
-    assert [str(each) for each in told] == ["stream: 88 of 44 messages were counted as received"]
+    differences = found(ledger(Gapless("revision")), CLEAN, spark, "stream").differences
+    assert [str(difference) for difference in differences] == ["stream: 88 of 44 messages were counted as received"]
 
 
 def test_an_engine_that_cannot_read_the_messages_reports_why(spark: SparkSession) -> None:
     """The pure timeline takes any value for an id; a batch wants a column of names."""
-    line, came = ledger(Timestamp("revision")), [{**each, "id": at + 0.5} for at, each in enumerate(CLEAN)]
-    (told,) = found(line, came, spark, "batch").differences
-    assert str(told).startswith("batch: InputError: the column 'id' is double; expected string")
+    pipeline, delivered = (
+        ledger(Timestamp("revision")),
+        [{**message, "id": index + 0.5} for index, message in enumerate(CLEAN)],
+    )
+    (difference,) = found(pipeline, delivered, spark, "batch").differences
+    assert str(difference).startswith("batch: InputError: the column 'id' is double; expected string")
     with pytest.raises(InputError, match="the values of the field 'amount' have no common type"):
         found(ledger(Gapless("revision")), [CLEAN[0], {**CLEAN[1], "amount": "5"}], spark, "batch")
 

@@ -26,19 +26,19 @@ hostile = Pipeline(name="hostile", group="g", order=Gapless("r"), id="id", handl
 
 def rows() -> list[Row]:
     """Each text as a group, as an id, as another text, and as an error that has what nobody can store besides."""
-    found = []
-    for at, (name, text) in enumerate(CARRIED.items()):
-        found.append({"g": text, "r": 1, "id": f"{at}", "text": text, "fails": False})
-        found.append({"g": f"ids {name}", "r": 1, "id": text, "text": "x", "fails": False})
-        found.append({"g": f"fails {name}", "r": 1, "id": "i", "text": text, "fails": True})
-    return found
+    messages = []
+    for index, (name, text) in enumerate(CARRIED.items()):
+        messages.append({"g": text, "r": 1, "id": f"{index}", "text": text, "fails": False})
+        messages.append({"g": f"ids {name}", "r": 1, "id": text, "text": "x", "fails": False})
+        messages.append({"g": f"fails {name}", "r": 1, "id": "i", "text": text, "fails": True})
+    return messages
 
 
 @pytest.mark.slow
 def test_hostile_messages_have_the_same_result_in_replay_worker_and_batch(spark: SparkSession) -> None:
-    found = compare(hostile, rows(), engines=("replay", "worker", "batch"), spark=spark)
-    assert [str(each) for each in found.differences] == []
-    assert found.results["batch"].counts.rejected["invalid"] > 0
+    comparison = compare(hostile, rows(), engines=("replay", "worker", "batch"), spark=spark)
+    assert [str(difference) for difference in comparison.differences] == []
+    assert comparison.results["batch"].counts.rejected["invalid"] > 0
 
 
 def test_a_string_that_is_not_utf8_makes_only_its_message_invalid(spark: SparkSession, tmp_path: Path) -> None:
@@ -47,5 +47,5 @@ def test_a_string_that_is_not_utf8_makes_only_its_message_invalid(spark: SparkSe
     df = raw.selectExpr("CAST(g AS string) AS g", "r", "CAST(text AS string) AS text", "'i' AS id", "false AS fails")
     report = batch(hostile, df, store=tmp_path / "store")
     assert (report.counts.applied, report.counts.rejected) == (1, {"invalid": 2})
-    told = {(each["group"], each["detail"]) for each in read(spark, tmp_path / "store", "rejected").collect()}
-    assert told == {("b", "the text of text is not valid UTF-8"), ("\\xe9", "the text of g is not valid UTF-8")}
+    rejected = {(row["group"], row["detail"]) for row in read(spark, tmp_path / "store", "rejected").collect()}
+    assert rejected == {("b", "the text of text is not valid UTF-8"), ("\\xe9", "the text of g is not valid UTF-8")}

@@ -45,11 +45,11 @@ def left_behind(store: Path) -> list[Path]:
     return sorted(path for path in store.rglob("data/**/*.*") if path.relative_to(store).as_posix() not in named)
 
 
-def assert_swept(store: Path, left: list[Path]) -> None:
+def assert_swept(store: Path, leftover: list[Path]) -> None:
     """What a dead step left behind goes when it is asked for, and nothing else does."""
-    assert left_behind(store) == left, "the step that came after it took nothing away"
+    assert left_behind(store) == leftover, "the step that came after it took nothing away"
     assert sweep(store) == [], "what is young may belong to a step that is running"
-    assert {Path(store, swept) for swept in sweep(store, older_than_s=0)} == {*left}
+    assert {Path(store, swept) for swept in sweep(store, older_than_s=0)} == {*leftover}
     assert left_behind(store) == []
 
 
@@ -71,16 +71,16 @@ def test_a_batch_repeated_after_a_killed_driver_gives_the_undisturbed_result(
     assert died.returncode == -signal.SIGKILL, died.stderr
     committed = point == "after commit"
     assert steps(store) == (["000000000001.json"] if committed else [])
-    left = left_behind(store)
-    assert bool(left) == (point == "before commit")
+    leftover = left_behind(store)
+    assert bool(leftover) == (point == "before commit")
 
     once = ledger.replay(MESSAGES)
-    again = batch(ledger, frame(spark), store=store)
+    repeated = batch(ledger, frame(spark), store=store)
     copies = Counts(received=len(MESSAGES), duplicate=len(MESSAGES))
-    assert asdict(again.counts) == asdict(copies if committed else once.counts)
-    assert again.step == (2 if committed else 1)
+    assert asdict(repeated.counts) == asdict(copies if committed else once.counts)
+    assert repeated.step == (2 if committed else 1)
     assert_tables(spark, store, once)
-    assert_swept(store, left)
+    assert_swept(store, leftover)
     assert_tables(spark, store, once)
 
 
@@ -105,9 +105,9 @@ def test_a_batch_repeated_after_a_killed_spark_worker_gives_the_undisturbed_resu
         batch(fragile, frame(spark), store=store, buckets=3)
     assert (tmp_path / "died").exists()
     assert steps(store) == []
-    again = batch(fragile, frame(spark), store=store)
+    repeated = batch(fragile, frame(spark), store=store)
     once = ledger.replay(MESSAGES)
-    assert (again.step, again.counts) == (1, once.counts)
+    assert (repeated.step, repeated.counts) == (1, once.counts)
     assert_tables(spark, store, once)
     assert_swept(store, left_behind(store))  # only now: tasks beside the one that died went on for a while
     assert_tables(spark, store, once)

@@ -30,9 +30,9 @@ plain = Pipeline(name="names", group="account", order=Gapless("revision"), handl
 def exact(spark: SparkSession) -> Callable[[str], SparkSession]:
     """A session of its own in which the case of names counts, or not."""
 
-    def make(said: str) -> SparkSession:
+    def make(setting: str) -> SparkSession:
         session = spark.newSession()
-        session.conf.set("spark.sql.caseSensitive", said)
+        session.conf.set("spark.sql.caseSensitive", setting)
         return session
 
     return make
@@ -73,7 +73,7 @@ def test_a_user_column_named_corrupt_record_is_an_ordinary_column(
     df = spark.createDataFrame(ROWS, DDL).selectExpr("*", f"{sql} AS _corrupt_record")
     report = batch(plain, df, store=tmp_path, buckets=1)
     assert (report.counts.applied, report.counts.rejected) == (3, {})
-    messages = [{"account": name, "revision": at, "_corrupt_record": told} for name, at in ROWS]
+    messages = [{"account": name, "revision": revision, "_corrupt_record": told} for name, revision in ROWS]
     assert outputs(spark, tmp_path) == messages
 
 
@@ -118,12 +118,12 @@ def test_nested_fields_may_have_reserved_names(spark: SparkSession, tmp_path: Pa
 
 
 def test_repeated_column_names_are_refused(exact: Callable[[str], SparkSession], tmp_path: Path) -> None:
-    for said in ("false", "FALSE", "true", "TRUE"):
-        df = exact(said).createDataFrame(ROWS, DDL).selectExpr("*", "1 AS a", "2 AS a")
+    for setting in ("false", "FALSE", "true", "TRUE"):
+        df = exact(setting).createDataFrame(ROWS, DDL).selectExpr("*", "1 AS a", "2 AS a")
         with pytest.raises(InputError, match="the input has more than one column 'a'; rename or drop one of them"):
             batch(plain, df, store=tmp_path / "store")
-    for said in ("false", "False"):
-        df = exact(said).createDataFrame(ROWS, DDL).selectExpr("*", "1 AS a", "2 AS A")
+    for setting in ("false", "False"):
+        df = exact(setting).createDataFrame(ROWS, DDL).selectExpr("*", "1 AS a", "2 AS A")
         with pytest.raises(InputError, match="the input has the columns 'a' and 'A', which differ only in case"):
             batch(plain, df, store=tmp_path / "store")
     assert not (tmp_path / "store").exists()
@@ -161,8 +161,8 @@ def stateful(names: list[str]) -> Pipeline:
     kind = make_dataclass("State", [(name, int, 0) for name in names])
 
     def count(state: Any, message: dict[str, Any]) -> tuple[Any, list[Any]]:
-        for at, name in enumerate(names, start=1):
-            setattr(state, name, at)
+        for index, name in enumerate(names, start=1):
+            setattr(state, name, index)
         return state, []
 
     return Pipeline(name="names", group="account", order=Gapless("revision"), state=kind, handler=count)
@@ -213,4 +213,4 @@ def test_audit_columns_do_not_collide_with_columns_of_the_log(spark: SparkSessio
     df.repartition(2).write.parquet(str(tmp_path / "log"))
     log = spark.read.parquet(str(tmp_path / "log"))
     report = audit(log, group="account", order="revision", out=str(tmp_path / "report"))
-    assert {kind.value: each.messages for kind, each in report.found.items()} == {"duplicate": 1, "conflict": 1}
+    assert {kind.value: count.messages for kind, count in report.found.items()} == {"duplicate": 1, "conflict": 1}

@@ -58,7 +58,7 @@ class Storm:
 def test_a_killed_writer_on_a_faulty_object_store_commits_everything_exactly_once(
     endpoint: str, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, soak_seed: int, soak_times: int
 ) -> None:
-    url, storm, told = f"{bucket}/storm-{soak_seed}", Storm(soak_seed, soak_times * KILLS), list[dict[str, Any]]()
+    url, storm, events = f"{bucket}/storm-{soak_seed}", Storm(soak_seed, soak_times * KILLS), list[dict[str, Any]]()
     with proxied(endpoint) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         proxy.faults = storm
@@ -67,29 +67,29 @@ def test_a_killed_writer_on_a_faulty_object_store_commits_everything_exactly_onc
         with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as program:
             assert program.stdout is not None
             for line in program.stdout:
-                told.append(json.loads(line))
-                if "life" in told[-1]:
-                    storm.begin(told[-1]["life"])
+                events.append(json.loads(line))
+                if "life" in events[-1]:
+                    storm.begin(events[-1]["life"])
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         local = copied(url, tmp_path / "store")
-    ends = [each["ended"] for each in told if "ended" in each]
-    assert ends[-1] == 0, f"it did not come to its end: {told[-5:]}"
+    ends = [event["ended"] for event in events if "ended" in event]
+    assert ends[-1] == 0, f"it did not come to its end: {events[-5:]}"
     assert ends.count(-signal.SIGKILL) > 1, "it was hardly killed"
-    assert [each for each in told if "conflict" in each] == []
+    assert [event for event in events if "conflict" in event] == []
     with Bench(ledger, crash_steps.SCHEMA, root=local) as bench:
-        whole, parts = Replay(), crash_steps.parts(soak_seed)
+        replayed, parts = Replay(), crash_steps.parts(soak_seed)
         assert bench.store.steps() == list(range(1, len(parts) + 1)), "each part was a step, once"
         for step, messages in enumerate(parts, 1):
             manifest = bench.store.manifest(step)
-            decisions = [decision_of(local, each.name) for each in manifest.decisions]
-            whole = ledger.replay(messages, now=crash_steps.now(step), after=whole, decisions=decisions)
-        assert bench.seen() == expected(whole)
-        kept = {path.stem for path in (local / "decisions").glob("*/*.json")}
-        acknowledged = {each["decided"] for each in told if "decided" in each}
-        assert acknowledged <= kept <= {each["deciding"] for each in told if "deciding" in each}
-        taken = [each.name for step in bench.store.steps() for each in bench.store.manifest(step).decisions]
-        assert len(taken) == len(set(taken)), "each was taken once"
-    print(f"{ends.count(-signal.SIGKILL)} kills, {storm.faults} faults, {len(parts)} steps, {len(kept)} decisions")
+            decisions = [decision_of(local, decision.name) for decision in manifest.decisions]
+            replayed = ledger.replay(messages, now=crash_steps.now(step), after=replayed, decisions=decisions)
+        assert bench.seen() == expected(replayed)
+        stored = {path.stem for path in (local / "decisions").glob("*/*.json")}
+        acknowledged = {event["decided"] for event in events if "decided" in event}
+        assert acknowledged <= stored <= {event["deciding"] for event in events if "deciding" in event}
+        applied = [decision.name for step in bench.store.steps() for decision in bench.store.manifest(step).decisions]
+        assert len(applied) == len(set(applied)), "each was taken once"
+    print(f"{ends.count(-signal.SIGKILL)} kills, {storm.faults} faults, {len(parts)} steps, {len(stored)} decisions")
 
 
 def copied(url: str, to: Path) -> Path:

@@ -61,7 +61,7 @@ def test_a_pickled_dataclass_keeps_defaults_methods_and_enum() -> None:
 def test_types_with_a_msgspec_cache_can_be_pickled() -> None:
     """It leaves a note on them that cannot be sent: a worker, or another pipeline, may have been there first."""
     part = msgspec.json.decode(b'{"group": "a", "revision": 1, "colour": "red"}', type=workshop.parts.message)
-    assert all("__msgspec_cache__" in vars(each) for each in (type(part), type(part.colour)))
+    assert all("__msgspec_cache__" in vars(kind) for kind in (type(part), type(part.colour)))
     on_a_worker(workshop.parts, "assert pipeline.message(group='a', revision=1).colour.value == 'red'")
 
 
@@ -165,12 +165,12 @@ def test_objects_of_installed_modules_are_pickled_by_name() -> None:
 
 
 def test_a_handler_with_a_lock_or_a_session_cannot_be_sent_and_is_refused(spark: SparkSession) -> None:
-    for what in (threading.Lock(), spark):
+    for captured in (threading.Lock(), spark):
         holding = Pipeline(
             name="holding",
             group="g",
             order=Gapless("r"),
-            handler=lambda state, message, what=what: (state, [what]),
+            handler=lambda state, message, captured=captured: (state, [captured]),
         )
         with pytest.raises(SetupError, match=r"'holding' cannot be sent .* must not refer to connections, locks"):
             pickling.dumps(holding)

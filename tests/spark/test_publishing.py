@@ -21,14 +21,14 @@ MESSAGES = history(seed=5)
 
 def assert_followed(spark: SparkSession, store: Path, address: str) -> None:
     """Both tables have the states that Spark reads from the store."""
-    wanted = sorted((row.asDict() for row in read(spark, store, "states").collect()), key=itemgetter("group"))
-    found = DeltaTable(store / "states").to_pyarrow_table().select(list(wanted[0])).to_pylist()
-    assert sorted(found, key=itemgetter("group")) == wanted
+    expected = sorted((row.asDict() for row in read(spark, store, "states").collect()), key=itemgetter("group"))
+    published = DeltaTable(store / "states").to_pyarrow_table().select(list(expected[0])).to_pylist()
+    assert sorted(published, key=itemgetter("group")) == expected
     with psycopg.connect(address) as db:
         rows = db.execute('select "group", status, revision, held, step, state from balances').fetchall()
     assert sorted(rows, key=itemgetter(0)) == [
         (*(row[name] for name in ("group", "status", "revision", "held", "step")), state)
-        for row in wanted
+        for row in expected
         for state in [{"balance": row["balance"], "seen": json.loads(row["seen"])}]
     ]
 
@@ -37,7 +37,7 @@ def test_published_tables_equal_the_store_after_each_step(
     spark: SparkSession, tmp_path: Path, empty_postgres_url: str
 ) -> None:
     for messages in cut(MESSAGES, 3):
-        df = spark.createDataFrame([tuple(each.values()) for each in messages], DDL)
+        df = spark.createDataFrame([tuple(message.values()) for message in messages], DDL)
         to = f"{empty_postgres_url}#balances"
         batch(ledger, df, store=tmp_path / "store", buckets=2, states_format="delta", states_to=to)
         assert_followed(spark, tmp_path / "store", empty_postgres_url)
@@ -49,7 +49,7 @@ def test_a_step_committed_by_a_killed_stream_is_published_by_the_next_run(
 ) -> None:
     (tmp_path / "in").mkdir()
     for number, messages in enumerate(cut(MESSAGES, 3)):
-        (tmp_path / "in" / f"{number}.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in messages))
+        (tmp_path / "in" / f"{number}.jsonl").write_text("".join(f"{json.dumps(message)}\n" for message in messages))
     store, to = tmp_path / "store", f"{empty_postgres_url}#balances"
     command = ["-m", "inturn.cli", "run", f"{LEDGER}:ledger", "--from", tmp_path / "in", "--store", store]
     command += ["--stream", "--trigger", "available now", "--files", 1, "--buckets", 2, "--master", "local[2]"]
@@ -62,8 +62,8 @@ def test_a_step_committed_by_a_killed_stream_is_published_by_the_next_run(
     done = run(*command)
     assert done.returncode == 0, done.stderr
     assert_followed(spark, store, empty_postgres_url)
-    told = run("-m", "inturn.cli", "publish", store, "--states")
-    assert "is up to date: step 3" in told.stdout.replace("\n", " ")
+    completed = run("-m", "inturn.cli", "publish", store, "--states")
+    assert "is up to date: step 3" in completed.stdout.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

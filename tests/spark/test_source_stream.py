@@ -32,8 +32,8 @@ def queue(tmp_path: Path) -> Iterator[Queue]:
         yield db.queue("payments")
 
 
-def log(spark: SparkSession, at: Path, **options: Any) -> DataFrame:
-    return spark.readStream.format("inturn").options(reader="ledger", **options).load(f"{at}/shop.db#payments")
+def log(spark: SparkSession, folder: Path, **options: Any) -> DataFrame:
+    return spark.readStream.format("inturn").options(reader="ledger", **options).load(f"{folder}/shop.db#payments")
 
 
 def send(queue: Queue, transfers: Sequence[dict[str, Any]]) -> None:
@@ -56,16 +56,21 @@ def acknowledge_all(queue: Queue) -> None:
 
 
 def test_a_spark_batch_of_a_queue_contains_the_sent_messages(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
-    queue.send_many([draft({"é": at}, group=f"g{at % 9}", revision=at, dedup_id=f"tx-{at}") for at in range(500)])
+    queue.send_many(
+        [
+            draft({"é": number}, group=f"g{number % 9}", revision=number, dedup_id=f"tx-{number}")
+            for number in range(500)
+        ]
+    )
     queue.send("text", attributes={"k": [1]})
     df = spark.read.format("inturn").option("partitions", 3).load(f"{tmp_path}/shop.db#payments")
-    found = df.collect()
-    assert [row.sequence_number for row in found] == [each.sequence_number for each in queue.peek(1000)]
-    assert found[7].asDict() | {"sequence_number": 0, "sent_at": 0} == Row(
+    rows = df.collect()
+    assert [row.sequence_number for row in rows] == [message.sequence_number for message in queue.peek(1000)]
+    assert rows[7].asDict() | {"sequence_number": 0, "sent_at": 0} == Row(
         sequence_number=0, group="g7", revision=7, dedup_id="tx-7", body='{"é":7}', content="json",
         attributes=None, sent_at=0,
     ).asDict()  # fmt: skip
-    assert (found[-1].group, found[-1].body, found[-1].attributes) == (None, "text", '{"k":[1]}')
+    assert (rows[-1].group, rows[-1].body, rows[-1].attributes) == (None, "text", '{"k":[1]}')
     by_group = (
         spark.read.format("inturn").options(partitionBy="group", partitions=4).load(f"{tmp_path}/shop.db#payments")
     )
@@ -79,11 +84,11 @@ def test_a_restarted_stream_from_a_queue_gives_the_states_of_the_replay(
 ) -> None:
     chance = random.Random(1)
     columns = messages(ledger, log(spark, tmp_path, maxRowsPerBatch=chance.randint(60, 200)))
-    at = 0
-    while at < len(MESSAGES):
+    start = 0
+    while start < len(MESSAGES):
         more = chance.randint(1, len(MESSAGES))
-        send(queue, MESSAGES[at : at + more])
-        at += more
+        send(queue, MESSAGES[start : start + more])
+        start += more
         query = stream(
             ledger, columns, store=tmp_path / "store", checkpoint=tmp_path / "cp", trigger="available now", buckets=2
         )
@@ -112,8 +117,8 @@ def test_a_failed_micro_batch_is_read_again_even_if_acknowledged(
             raise ValueError
         seen.append((batch_id, numbers))
 
-    queue.send_many([draft(at, group=f"g{at % 5}") for at in range(90)])
-    every = [each.sequence_number for each in queue.peek(100)]
+    queue.send_many([draft(number, group=f"g{number % 5}") for number in range(90)])
+    every = [message.sequence_number for message in queue.peek(100)]
     writer = log(spark, tmp_path, maxRowsPerBatch=40).writeStream.foreachBatch(take)
     writer = writer.option("checkpointLocation", f"{tmp_path}/cp").trigger(availableNow=True)
     with pytest.raises(StreamingQueryException):
@@ -134,10 +139,17 @@ def test_a_queue_stream_with_a_killed_driver_receives_each_message_once(
 ) -> None:
     half = len(MESSAGES) // 2
     send(queue, MESSAGES[:half])
-    at = ["--from", f"{tmp_path}/shop.db#payments", "--store", f"{tmp_path}/store", "--checkpoint", f"{tmp_path}/cp"]
+    arguments = [
+        "--from",
+        f"{tmp_path}/shop.db#payments",
+        "--store",
+        f"{tmp_path}/store",
+        "--checkpoint",
+        f"{tmp_path}/cp",
+    ]
     more = ["--stream", "--trigger", "available now", "--rows", half - 20, "--buckets", 2, "--master", "local[2]"]
     for committed, point in enumerate(["before commit", "after commit"]):
-        died = run("-c", DYING, point, "run", f"{LEDGER}:ledger", *at, *more)
+        died = run("-c", DYING, point, "run", f"{LEDGER}:ledger", *arguments, *more)
         assert died.returncode == -signal.SIGKILL, died.stderr
         assert len([*tmp_path.glob("store/steps/*.json")]) == committed
         acknowledge_all(queue)
@@ -151,44 +163,44 @@ def test_a_queue_stream_with_a_killed_driver_receives_each_message_once(
 
 
 def test_an_invalid_queue_message_is_rejected_with_its_text(spark: SparkSession, queue: Queue, tmp_path: Path) -> None:
-    good = {"account": "a", "revision": 1, "amount": 5}
-    queue.send(good, group="a", revision=1)
-    queue.send(json.dumps(good | {"revision": 2}), group="a")
+    valid = {"account": "a", "revision": 1, "amount": 5}
+    queue.send(valid, group="a", revision=1)
+    queue.send(json.dumps(valid | {"revision": 2}), group="a")
     bad = ['{"account": "a"', "[1]", '{"account": "a", "revision": "x", "amount": 1}', ""]
     for text in bad:
         queue.send(text, group="a")
     queue.send(b"\xff", group="a")
-    queue.send(good | {"revision": 3}, group="b")
-    queue.send(good | {"revision": 3}, group="a", revision=4)
+    queue.send(valid | {"revision": 3}, group="b")
+    queue.send(valid | {"revision": 3}, group="a", revision=4)
     queue.send({"amount": 1}, group="a")
     df = spark.read.format("inturn").load(f"{tmp_path}/shop.db#payments")
     report = batch(ledger, messages(ledger, df), store=tmp_path / "store", buckets=2)
     assert (report.counts.applied, report.counts.rejected) == (2, {"invalid": 8})
-    told = [json.loads(row.message) for row in read(spark, tmp_path / "store", "rejected").collect()]
-    texts = [text for text in (each.get("__inturn_corrupt_record") for each in told) if text is not None]
+    rejected = [json.loads(row.message) for row in read(spark, tmp_path / "store", "rejected").collect()]
+    texts = [text for text in (message.get("__inturn_corrupt_record") for message in rejected) if text is not None]
     assert {text for text in texts if "envelope" not in text} == {*bad, "/w=="}
     differ = [json.loads(text.partition("envelope: ")[2]) for text in texts if "envelope" in text]
-    assert sorted((each["group"], each.get("revision")) for each in differ) == [("a", 4), ("b", None)]
+    assert sorted((message["group"], message.get("revision")) for message in differ) == [("a", 4), ("b", None)]
 
 
 def test_a_dict_pipeline_needs_a_schema_for_the_message_bodies(
     spark: SparkSession, queue: Queue, tmp_path: Path
 ) -> None:
-    line = Pipeline(
+    pipeline = Pipeline(
         name="dicts", group="who", order=Gapless("place"), id="tx", arrival="came",
         handler=lambda state, message: (state, [message]),
     )  # fmt: skip
     queue.send({"amount": 5, "not": "read"}, group="a", revision=1, dedup_id="tx-1")
     df = spark.read.format("inturn").load(f"{tmp_path}/shop.db#payments")
     with pytest.raises(inturn.InturnError, match="takes plain dicts, so the fields"):
-        messages(line, df)
+        messages(pipeline, df)
     with pytest.raises(inturn.InturnError, match="the DataFrame has no column 'body'"):
-        messages(line, df.drop("body"), "amount int")
-    batch(line, messages(line, df, "amount int"), store=tmp_path / "store")
+        messages(pipeline, df.drop("body"), "amount int")
+    batch(pipeline, messages(pipeline, df, "amount int"), store=tmp_path / "store")
     (row,) = read(spark, tmp_path / "store", "outputs").collect()
     (peeked,) = queue.peek()
-    told = {"amount": 5, "who": "a", "place": 1, "tx": "tx-1", "came": peeked.sequence_number}
-    assert json.loads(row.output) == told
+    expected = {"amount": 5, "who": "a", "place": 1, "tx": "tx-1", "came": peeked.sequence_number}
+    assert json.loads(row.output) == expected
 
 
 def test_missing_databases_and_queues_are_refused_by_reader_and_command(
@@ -221,38 +233,38 @@ def test_a_postgres_queue_is_read_without_exposing_its_password(
 ) -> None:
     """From the queue to the states, as a batch, as a stream that goes on, and by the command."""
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # as above
-    at = postgres_url.replace("postgres:@", "postgres:s3cr3t@") + "#payments"
-    assert "s3cr3t" in at
-    half, told = len(MESSAGES) // 2, list[str]()
+    address = postgres_url.replace("postgres:@", "postgres:s3cr3t@") + "#payments"
+    assert "s3cr3t" in address
+    half, texts = len(MESSAGES) // 2, list[str]()
     with inturn.open(postgres_url, durable=False) as db:
         queue = db.queue("payments")
         send(queue, MESSAGES[:half])
-        df = spark.read.format("inturn").options(partitionBy="group", partitions=3).load(at)
+        df = spark.read.format("inturn").options(partitionBy="group", partitions=3).load(address)
         batch(ledger, messages(ledger, df), store=tmp_path / "store", buckets=2)
-        told.append(df._jdf.queryExecution().toString() + df._jdf.queryExecution().stringWithStats())
-        columns = messages(ledger, spark.readStream.format("inturn").option("reader", "ledger").load(at))
+        texts.append(df._jdf.queryExecution().toString() + df._jdf.queryExecution().stringWithStats())
+        columns = messages(ledger, spark.readStream.format("inturn").option("reader", "ledger").load(address))
         for _ in range(2):
             query = stream(
                 ledger, columns, store=tmp_path / "store", checkpoint=tmp_path / "cp", trigger="available now"
             )
             assert query.awaitTermination(LIMIT_S)
-            told += [progress.json for progress in query.recentProgress]
-            told.append(query._jsq.toString())
+            texts += [progress.json for progress in query.recentProgress]
+            texts.append(query._jsq.toString())
             acknowledge_all(queue)
             send(queue, MESSAGES[half:])
         assert queue.reader("ledger").position() == queue.peek(1)[0].sequence_number - 1, "the rest is held"
         command = ["run", f"{LEDGER}:ledger", "--store", f"{tmp_path}/store", "--from"]
-        ran = CliRunner().invoke(app, [*command, at])
+        ran = CliRunner().invoke(app, [*command, address])
         assert ran.exit_code == 0, ran.stderr
         assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
-    for wrong, says in ((at + "x", "NoSuchQueue"), (at.partition("#")[0], "#payments")):
+    for wrong, says in ((address + "x", "NoSuchQueue"), (address.partition("#")[0], "#payments")):
         failed = CliRunner().invoke(app, [*command, wrong])
         assert failed.exit_code == 1
         assert says in " ".join(failed.stderr.split())
-        told.append(failed.output)
+        texts.append(failed.output)
     with pytest.raises(AnalysisException, match="NoSuchQueue") as error:
-        spark.read.format("inturn").load(at + "x")
-    told += [str(error.value), ran.output, *capfd.readouterr()]
+        spark.read.format("inturn").load(address + "x")
+    texts += [str(error.value), ran.output, *capfd.readouterr()]
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert not [text for text in told if "s3cr3t" in text]
+    assert not [text for text in texts if "s3cr3t" in text]
     assert not [data for data in written if b"s3cr3t" in data]

@@ -66,17 +66,17 @@ def source(spark: SparkSession, tmp_path: Path) -> Source:
 
 def cut(messages: Sequence[Any], sizes: Sequence[int]) -> Iterator[list[Any]]:
     """The messages as micro-batches of these sizes, and the rest."""
-    at = 0
+    start = 0
     for size in sizes:
-        yield list(messages[at : at + size])
-        at += size
-    yield list(messages[at:])
+        yield list(messages[start : start + size])
+        start += size
+    yield list(messages[start:])
 
 
-def take(source: Source, at: Path, line: Any = ledger, **more: Any) -> StreamingQuery:
+def take(source: Source, folder: Path, variant: Any = ledger, **more: Any) -> StreamingQuery:
     """Run the stream over what is there, to its end."""
-    options = {"store": at / "store", "checkpoint": at / "checkpoint", "trigger": "available now", "buckets": 3}
-    query = stream(line, source.df(), **(options | more))
+    options = {"store": folder / "store", "checkpoint": folder / "checkpoint", "trigger": "available now", "buckets": 3}
+    query = stream(variant, source.df(), **(options | more))
     try:
         assert query.awaitTermination(LIMIT_S)
     finally:
@@ -85,8 +85,8 @@ def take(source: Source, at: Path, line: Any = ledger, **more: Any) -> Streaming
 
 
 @contextmanager
-def running(source: Source, at: Path, line: Any) -> Iterator[None]:
-    query = stream(line, source.df(), store=at / "store", checkpoint=at / "checkpoint", buckets=2)
+def running(source: Source, folder: Path, variant: Any) -> Iterator[None]:
+    query = stream(variant, source.df(), store=folder / "store", checkpoint=folder / "checkpoint", buckets=2)
     try:
         yield
         assert query.exception() is None
@@ -108,17 +108,17 @@ def counts(store: Path) -> list[Counts]:
 def test_a_stream_with_any_batch_split_and_restarts_gives_the_result_of_one_batch(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    at = tmp_path_factory.mktemp("cut")
-    source = Source(spark, at / "messages")
+    folder = tmp_path_factory.mktemp("cut")
+    source = Source(spark, folder / "messages")
     sizes = data.draw(st.lists(st.integers(0, 150), min_size=2, max_size=4))
     restarts = data.draw(st.sets(st.integers(0, len(sizes)), max_size=2)) | {len(sizes)}
     for number, messages in enumerate(cut(MESSAGES, sizes)):
         source.put(messages)
         if number in restarts:
-            take(source, at)
+            take(source, folder)
     once = ledger.replay(MESSAGES)
-    assert_tables(spark, at / "store", once)
-    assert total(counts(at / "store")) == total([once.counts])
+    assert_tables(spark, folder / "store", once)
+    assert total(counts(folder / "store")) == total([once.counts])
 
 
 def test_messages_read_by_a_batch_and_a_stream_are_applied_once(
@@ -169,8 +169,8 @@ def test_spark_job_descriptions_name_the_step(spark: SparkSession, source: Sourc
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
     store = spark._jsc.sc().statusStore()  # what the pages are made of
     jobs = store.jobsList(None)
-    said = {jobs.apply(at).description() for at in range(jobs.size())}
-    assert "inturn ledger: step 1" in {each.get() for each in said if each.isDefined()}
+    descriptions = {jobs.apply(index).description() for index in range(jobs.size())}
+    assert "inturn ledger: step 1" in {description.get() for description in descriptions if description.isDefined()}
 
 
 # -- crashes ---------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_a_stream_with_a_killed_driver_resumes_without_loss(
     assert SparkStore(store).steps() == ([1, 2] if point.startswith("after") else [1])
     take(source, tmp_path)
     assert_tables(spark, store, ledger.replay(MESSAGES))
-    assert [each.received for each in counts(store)] == [100, 100, len(MESSAGES) - 200]
+    assert [count.received for count in counts(store)] == [100, 100, len(MESSAGES) - 200]
 
 
 @pytest.mark.slow
@@ -213,11 +213,11 @@ def test_a_suspended_driver_that_resumes_late_cannot_commit(
         until(lambda: psutil.Process(late.pid).status() == psutil.STATUS_STOPPED)
         take(source, tmp_path)
         late.send_signal(signal.SIGCONT)
-        said, _ = late.communicate(timeout=LIMIT_S)
+        printed, _ = late.communicate(timeout=LIMIT_S)
     finally:
         late.kill()
     assert late.returncode == 1
-    assert "another writer committed step 1 first" in " ".join(said.split())
+    assert "another writer committed step 1 first" in " ".join(printed.split())
     assert_tables(spark, store, ledger.replay(MESSAGES))
 
 
@@ -286,7 +286,7 @@ def test_a_checkpoint_that_is_older_than_its_store_is_refused(source: Source, tm
     with pytest.raises(Exception, match=r"micro-batch 1, but the store .* restored from an older copy"):
         take(source, tmp_path)
     take(source, tmp_path / "new", store=tmp_path / "store")  # with a new checkpoint, as it says
-    assert sum(each.applied for each in counts(tmp_path / "store")) == ledger.replay(MESSAGES).counts.applied
+    assert sum(count.applied for count in counts(tmp_path / "store")) == ledger.replay(MESSAGES).counts.applied
 
 
 def test_a_repeated_micro_batch_is_skipped(source: Source, tmp_path: Path) -> None:
@@ -327,9 +327,9 @@ def test_the_second_of_two_streams_on_one_store_gets_a_conflict(spark: SparkSess
 def test_a_gap_wait_ends_on_time_in_a_stream_without_messages(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
-    line = replace(ledger, on_gap=Wait("3 seconds", then="skip"))
+    variant = replace(ledger, on_gap=Wait("3 seconds", then="skip"))
     source.put([{"account": "a", "revision": 2, "amount": 1}])
-    with running(source, tmp_path, line):
+    with running(source, tmp_path, variant):
         until((tmp_path / "store" / "steps" / "000000000002.json").exists)
     first, second = (SparkStore(tmp_path / "store").manifest(step) for step in (1, 2))
     assert (second.counts["received"], second.counts["applied"]) == (0, 1)
@@ -338,14 +338,14 @@ def test_a_gap_wait_ends_on_time_in_a_stream_without_messages(
 
 
 def test_an_expired_gap_wait_ends_at_the_next_run(spark: SparkSession, source: Source, tmp_path: Path) -> None:
-    line = replace(ledger, on_gap=Wait("1 second", then="park"))
+    variant = replace(ledger, on_gap=Wait("1 second", then="park"))
     source.put([{"account": "a", "revision": 2, "amount": 1}])
-    take(source, tmp_path, line)
+    take(source, tmp_path, variant)
     time.sleep(1)
-    take(source, tmp_path, line)
+    take(source, tmp_path, variant)
     assert SparkInspector(tmp_path / "store").group("a").status == "gap"
     steps = len(SparkStore(tmp_path / "store").steps())
-    take(source, tmp_path, line)
+    take(source, tmp_path, variant)
     assert len(SparkStore(tmp_path / "store").steps()) == steps, "nothing came and nothing was due"
 
 
@@ -406,18 +406,18 @@ def test_invalid_stream_arguments_are_refused_before_the_start(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
     source.put(MESSAGES[:3])
-    at = {"store": tmp_path / "store", "checkpoint": tmp_path / "checkpoint"}
+    paths = {"store": tmp_path / "store", "checkpoint": tmp_path / "checkpoint"}
     with pytest.raises(InputError, match="the input is not a stream"):
-        stream(ledger, spark.createDataFrame([("a", 1, 1)], DDL), **at)
+        stream(ledger, spark.createDataFrame([("a", 1, 1)], DDL), **paths)
     with pytest.raises(InputError, match="the input is a stream; a batch"):
-        batch(ledger, source.df(), store=at["store"])
+        batch(ledger, source.df(), store=paths["store"])
     with pytest.raises(InputError, match="has no column 'revision'"):
-        stream(ledger, source.df("account string, amount bigint"), **at)
+        stream(ledger, source.df("account string, amount bigint"), **paths)
     with pytest.raises(InputError, match="outputs_format is 'csv'"):
-        stream(ledger, source.df(), **at, outputs_format="csv")
+        stream(ledger, source.df(), **paths, outputs_format="csv")
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot"):
-        stream(ledger, source.df(), store=tmp_path / "file" / "store", checkpoint=at["checkpoint"])
+        stream(ledger, source.df(), store=tmp_path / "file" / "store", checkpoint=paths["checkpoint"])
     assert not (tmp_path / "store").exists()
 
 
@@ -448,12 +448,12 @@ def test_a_changed_handler_is_logged_as_a_warning(tmp_path: Path, caplog: pytest
 def test_an_earlier_step_can_be_read_after_levels_were_merged(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
-    line = replace(ledger, order=Gapless("revision"))
+    variant = replace(ledger, order=Gapless("revision"))
     for number in range(1, 12):
         source.put(
             [{"account": "a", "revision": number, "amount": 1}, {"account": f"b{number}", "revision": 1, "amount": 1}]
         )
-    take(source, tmp_path, line)
+    take(source, tmp_path, variant)
     for step in (1, 8, 9, 11):
         states = {row.group: row.revision for row in read(spark, tmp_path / "store", "states", step=step).collect()}
         assert states == {"a": step} | {f"b{number}": 1 for number in range(1, step + 1)}
@@ -468,7 +468,7 @@ def test_a_stream_with_outputs_format_delta_publishes_its_outputs(
         source.put(messages)
     take(source, tmp_path, outputs_format="delta")
     effects = DeltaTable(tmp_path / "store" / "data" / "outputs").to_pyarrow_table().column("effect_id").to_pylist()
-    assert sorted(effects) == sorted(each.effect_id for each in ledger.replay(MESSAGES).outputs)
+    assert sorted(effects) == sorted(output.effect_id for output in ledger.replay(MESSAGES).outputs)
 
 
 def test_group_hash_equals_xxhash64_of_spark(spark: SparkSession) -> None:

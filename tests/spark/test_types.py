@@ -77,8 +77,8 @@ def nested(depth: int) -> st.SearchStrategy[Kind]:
     return st.one_of(lists(depth - 1), maps(depth - 1), structs(depth - 1))
 
 
-def made(kind: Kind, each: list[tuple[str, Any]]) -> Kind:
-    return dataclasses.replace(kind, cases=dict(each))
+def made(kind: Kind, cases: list[tuple[str, Any]]) -> Kind:
+    return dataclasses.replace(kind, cases=dict(cases))
 
 
 def of(kind: Kind) -> list[tuple[str, Any]]:
@@ -88,10 +88,10 @@ def of(kind: Kind) -> list[tuple[str, Any]]:
 @st.composite
 def lists(draw: st.DrawFn, depth: int) -> Kind:
     inner = draw(nested(depth))
-    drawn = draw(st.lists(st.lists(st.sampled_from(of(inner)), max_size=3), min_size=1, max_size=4))
+    rows = draw(st.lists(st.lists(st.sampled_from(of(inner)), max_size=3), min_size=1, max_size=4))
     cases = []
-    for each in drawn:
-        sql, values = ", ".join(sql for sql, _ in each), [value for _, value in each]
+    for items in rows:
+        sql, values = ", ".join(sql for sql, _ in items), [value for _, value in items]
         cases.append((f"CAST(array({sql}) AS array<{inner.sql}>)", INVALID if INVALID in values else values))
     return made(Kind(f"array<{inner.sql}>", list[hint_of(inner) | None]), cases)
 
@@ -101,13 +101,13 @@ def maps(draw: st.DrawFn, depth: int) -> Kind:
     key, inner = CARRIED[draw(st.sampled_from(there_are(sorted(KEYS))))], draw(nested(depth))
     pairs = st.tuples(st.sampled_from(list(key.cases.items())), st.sampled_from(of(inner)))
     # Spark refuses a map with a key twice, and makes one of the zeros.
-    drawn = draw(st.lists(st.lists(pairs, max_size=3, unique_by=lambda pair: zero(pair[0][1])), min_size=1, max_size=4))
+    rows = draw(st.lists(st.lists(pairs, max_size=3, unique_by=lambda pair: zero(pair[0][1])), min_size=1, max_size=4))
     cases = []
-    for each in drawn:
-        sql = ", ".join(f"{key_sql}, {value_sql}" for (key_sql, _), (value_sql, _) in each)
-        there = {zero(made_key): value for (_, made_key), (_, value) in each}
-        whole = INVALID if any(INVALID in (made_key, value) for (_, made_key), (_, value) in each) else there
-        cases.append((f"CAST(map({sql}) AS map<{key.sql},{inner.sql}>)", whole))
+    for entries in rows:
+        sql = ", ".join(f"{key_sql}, {value_sql}" for (key_sql, _), (value_sql, _) in entries)
+        mapping = {zero(made_key): value for (_, made_key), (_, value) in entries}
+        expected = INVALID if any(INVALID in (made_key, value) for (_, made_key), (_, value) in entries) else mapping
+        cases.append((f"CAST(map({sql}) AS map<{key.sql},{inner.sql}>)", expected))
     return made(Kind(f"map<{key.sql},{inner.sql}>", dict[key.python, hint_of(inner) | None]), cases)
 
 
@@ -119,14 +119,14 @@ def zero(key: Any) -> Any:
 def structs(draw: st.DrawFn, depth: int) -> Kind:
     inner = [draw(nested(depth)), draw(nested(0))]
     names = ["a", "B b"]
-    sql = ",".join(f"`{name}`:{each.sql}" for name, each in zip(names, inner, strict=True))
-    drawn = draw(st.lists(st.tuples(*(st.sampled_from(of(each)) for each in inner)), min_size=1, max_size=4))
+    sql = ",".join(f"`{name}`:{kind.sql}" for name, kind in zip(names, inner, strict=True))
+    rows = draw(st.lists(st.tuples(*(st.sampled_from(of(kind)) for kind in inner)), min_size=1, max_size=4))
     cases = []
-    for each in drawn:
-        parts = ", ".join(f"'{name}', {part}" for name, (part, _) in zip(names, each, strict=True))
-        there = {name: value for name, (_, value) in zip(names, each, strict=True)}
-        whole = INVALID if INVALID in there.values() else there
-        cases.append((f"CAST(named_struct({parts}) AS struct<{sql}>)", whole))
+    for fields in rows:
+        parts = ", ".join(f"'{name}', {part}" for name, (part, _) in zip(names, fields, strict=True))
+        record = {name: value for name, (_, value) in zip(names, fields, strict=True)}
+        expected = INVALID if INVALID in record.values() else record
+        cases.append((f"CAST(named_struct({parts}) AS struct<{sql}>)", expected))
     return made(Kind(f"struct<{sql}>"), cases)
 
 
@@ -206,8 +206,8 @@ class Own(T.UserDefinedType):
 @pytest.mark.parametrize("sql", AS_TEXT.values())
 def test_char_and_varchar_columns_are_read_as_text(spark: SparkSession, tmp_path: Path, sql: str) -> None:
     """Everywhere: as the group, as an id and as a field, where Spark keeps them."""
-    kept = "spark.sql.preserveCharVarcharTypeInfo"  # of Spark 4.1 and newer
-    spark.conf.set(kept, "true")
+    setting = "spark.sql.preserveCharVarcharTypeInfo"  # of Spark 4.1 and newer
+    spark.conf.set(setting, "true")
     try:
         columns = [f"CAST('abc' AS {sql}) AS {name}" for name in ("g", "i", "c0")]
         df = spark.range(1).selectExpr("1 AS r", *columns)
@@ -217,7 +217,7 @@ def test_char_and_varchar_columns_are_read_as_text(spark: SparkSession, tmp_path
             rows = read(spark, tmp_path / str(number), "outputs").collect()
             assert ("abc", "abc", '["c0","abc"]') in {(row.group, row.id, row.output) for row in rows}
     finally:
-        spark.conf.unset(kept)
+        spark.conf.unset(setting)
 
 
 @pytest.mark.skipif(not hasattr(functions, "collate"), reason="Spark has collations from 4.0 on")
@@ -250,15 +250,17 @@ def test_a_group_id_time_or_arrival_beyond_the_python_range_is_invalid(
     }
     beyond[4] = "named_struct('x', timestamp_micros(9223372036854775807))"
     names = ["g", "r", "i", "at", "came"]
-    rows = [fine] + [[sql if at == place else each for at, each in enumerate(fine)] for place, sql in beyond.items()]
+    rows = [fine] + [
+        [sql if index == place else value for index, value in enumerate(fine)] for place, sql in beyond.items()
+    ]
     values = ", ".join(f"({', '.join(row)})" for row in rows)
     df = spark.sql(f"SELECT * FROM VALUES {values} AS t({', '.join(names)})")  # noqa: S608 - ours
     pipeline = Pipeline(name="places", group="g", order=order, id="i", arrival="came.x", handler=tell)
     final = {"final": True} if isinstance(order, Timestamp) else {}
     report = batch(pipeline, df, store=tmp_path / "store", **final)
     assert (report.counts.applied, report.counts.rejected) == (1, {"invalid": 4})
-    found = {(row.group, row.detail.split(";")[0]) for row in read(spark, tmp_path / "store", "rejected").collect()}
-    assert found == {
+    rejected = {(row.group, row.detail.split(";")[0]) for row in read(spark, tmp_path / "store", "rejected").collect()}
+    assert rejected == {
         ("+20260-01-01", "g is +20260-01-01"),
         ("2024-01-01", "i is -0001-01-01"),
         ("2024-01-01", "at is -290308-12-21T19:59:05.224192+00:00"),

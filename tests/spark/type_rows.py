@@ -20,16 +20,18 @@ GOOD = 3
 
 def tell(state: Row, message: Any) -> tuple[Row, list[Any]]:
     """What it has been given, but for what places it."""
-    whole = message if isinstance(message, dict) else vars(message)
+    content = message if isinstance(message, dict) else vars(message)
     return {"count": state.get("count", 0) + 1}, [
-        [name, shown(each)] for name, each in whole.items() if name not in ("g", "r") and each is not None
+        [name, shown(value)] for name, value in content.items() if name not in ("g", "r") and value is not None
     ]
 
 
 def pipelines(columns: list[Kind]) -> Iterator[Pipeline]:
     """One that takes dicts and one that takes records of these columns, ``c0`` and so on."""
     yield Pipeline(name="types", group="g", order=Gapless("r"), handler=tell)
-    fields = [(f"c{at}", hint_of(each) | None, dataclasses.field(default=None)) for at, each in enumerate(columns)]
+    fields = [
+        (f"c{index}", hint_of(kind) | None, dataclasses.field(default=None)) for index, kind in enumerate(columns)
+    ]
     message = dataclasses.make_dataclass("Message", [("g", str), ("r", int), *fields])
     yield Pipeline(name="types", group="g", order=Gapless("r"), message=message, handler=tell)
 
@@ -44,16 +46,16 @@ def frame(spark: SparkSession, columns: list[Kind]) -> tuple[DataFrame, dict[str
     Returns:
         The rows, and by its group each one's column, SQL and value.
     """
-    there = [(f"c{at}", sql, value) for at, kind in enumerate(columns) for sql, value in kind.cases.items()]
-    groups = {f"g{at}": each for at, each in enumerate(there)}
+    literals = [(f"c{index}", sql, value) for index, kind in enumerate(columns) for sql, value in kind.cases.items()]
+    groups = {f"g{index}": literal for index, literal in enumerate(literals)}
     wholes = []
-    for at, kind in enumerate(columns):
-        cases = [f"WHEN {row} THEN {sql}" for row, (name, sql, _) in enumerate(there) if name == f"c{at}"]
-        whole = f"CASE id {' '.join(cases)} END"
-        wholes.append(f"{whole if kind.sql == 'void' else f'CAST({whole} AS {kind.sql})'} AS c{at}")
-    good = f"id >= {len(there)}"
-    rows = spark.range(len(there) + GOOD).selectExpr(
-        f"IF({good}, 'good', concat('g', id)) AS g", f"IF({good}, id - {len(there)} + 1, 1) AS r", *wholes
+    for index, kind in enumerate(columns):
+        cases = [f"WHEN {row} THEN {sql}" for row, (name, sql, _) in enumerate(literals) if name == f"c{index}"]
+        column_sql = f"CASE id {' '.join(cases)} END"
+        wholes.append(f"{column_sql if kind.sql == 'void' else f'CAST({column_sql} AS {kind.sql})'} AS c{index}")
+    condition = f"id >= {len(literals)}"
+    rows = spark.range(len(literals) + GOOD).selectExpr(
+        f"IF({condition}, 'good', concat('g', id)) AS g", f"IF({condition}, id - {len(literals)} + 1, 1) AS r", *wholes
     )
     return rows, groups
 

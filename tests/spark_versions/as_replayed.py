@@ -19,25 +19,27 @@ def assert_as_replayed(spark: SparkSession, store: Path, pipeline: Pipeline, mes
     """States, outputs with their effect ids, and what is held or rejected, are those of ``Pipeline.replay``."""
     replay = pipeline.replay(messages)
     states = {
-        group: ("parked" if line.status in PARKED else line.status.value, line.reached, len(line.held))
-        for group, line in replay.timelines.items()
+        group: ("parked" if timeline.status in PARKED else timeline.status.value, timeline.reached, len(timeline.held))
+        for group, timeline in replay.timelines.items()
     }
     rows = read(spark, store, "states").collect()
     assert {row.group: (row.status, row.revision, row.held) for row in rows} == states
     assert {row.group: _state(row.asDict()) for row in rows} == {
         group: msgspec.to_builtins(replay.states[group]) for group in states
     }
-    found = Counter(
+    outputs = Counter(
         (row.group, row.revision, row["index"], row.effect_id, row.output) for row in _all(spark, store, "outputs")
     )
-    assert found == Counter(
-        (each.group, each.revision, each.index, each.effect_id, msgspec.json.encode(each.output).decode())
-        for each in replay.outputs
+    assert outputs == Counter(
+        (output.group, output.revision, output.index, output.effect_id, msgspec.json.encode(output.output).decode())
+        for output in replay.outputs
     )
     held = Counter((row.group, row.revision) for row in _all(spark, store, "parked"))
-    assert held == Counter((each.group, each.message.revision) for each in replay.held)
+    assert held == Counter((entry.group, entry.message.revision) for entry in replay.held)
     rejected = Counter((row.group, row.reason, _ruled(row.detail)) for row in _all(spark, store, "rejected"))
-    assert rejected == Counter((each.group, each.reason, _ruled(each.detail)) for each in replay.rejected)
+    assert rejected == Counter(
+        (rejection.group, rejection.reason, _ruled(rejection.detail)) for rejection in replay.rejected
+    )
 
 
 def _ruled(detail: str) -> str:
@@ -51,9 +53,9 @@ def _all(spark: SparkSession, store: Path, table: str) -> list[Any]:
 
 def _state(row: dict[str, Any]) -> dict[str, Any]:
     """The columns of the state's own, of which lists are JSON."""
-    ours = {
+    fields = {
         name: row[name]
         for name in row
         if name not in {"group", "status", "epoch", "revision", "held", "skipped", "step"}
     }
-    return {name: msgspec.json.decode(value) if name == "seen" else value for name, value in ours.items()}
+    return {name: msgspec.json.decode(value) if name == "seen" else value for name, value in fields.items()}

@@ -37,13 +37,13 @@ def test_batches_over_gaps_and_duplicates_give_the_same_result_as_the_replay(
 ) -> None:
     messages = history(seed=buckets)
     size = -(-len(messages) // steps)
-    for at in range(0, len(messages), size):
-        df = spark.createDataFrame(rows_of(messages[at : at + size]), DDL)
+    for start in range(0, len(messages), size):
+        df = spark.createDataFrame(rows_of(messages[start : start + size]), DDL)
         batch(ledger, df, store=tmp_path, buckets=buckets)
     assert_as_replayed(spark, tmp_path, ledger, messages)
-    told = read(spark, tmp_path, "steps").orderBy("step").collect()
-    assert [row.step for row in told] == list(range(1, steps + 1))
-    assert sum(row.received for row in told) == len(messages)
+    rows = read(spark, tmp_path, "steps").orderBy("step").collect()
+    assert [row.step for row in rows] == list(range(1, steps + 1))
+    assert sum(row.received for row in rows) == len(messages)
 
 
 def test_the_earliest_arrival_wins_among_messages_with_the_same_revision(spark: SparkSession, tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_an_empty_batch_reports_zero_counts(spark: SparkSession, tmp_path: Path)
     assert batch(ledger, nothing, store=tmp_path, buckets=3).counts == Counts()
     none_left = spark.createDataFrame([("a", 1, 1)], DDL).where("amount > rand() + 5")
     assert batch(ledger, none_left, store=tmp_path).counts == Counts()
-    one = spark.createDataFrame([("a", 1, 1)], DDL)
-    assert batch(ledger, one, store=tmp_path).counts == Counts(received=1, applied=1)
+    one_message = spark.createDataFrame([("a", 1, 1)], DDL)
+    assert batch(ledger, one_message, store=tmp_path).counts == Counts(received=1, applied=1)
 
 
 def test_adaptive_execution_does_not_coalesce_the_buckets(spark: SparkSession, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_adaptive_execution_does_not_coalesce_the_buckets(spark: SparkSession, t
 
 
 def test_key_of_partition_hashes_to_its_partition_number(spark: SparkSession) -> None:
-    keys = [key_of_partition(each) for each in range(2000)]
+    keys = [key_of_partition(number) for number in range(2000)]
     hashes = spark.createDataFrame([(key,) for key in keys], "k int").selectExpr("hash(k) AS h").collect()
     assert [row.h for row in hashes] == list(range(2000))
 
@@ -111,19 +111,19 @@ def test_functions_and_types_defined_in_a_script_are_shipped_to_spark_workers(
         assert isinstance(reading.kind, Way)
         return Last(reading.number, f"{word} {reading.note}"), [Noted(reading.device, reading.kind.name)]
 
-    line = Pipeline(
+    devices = Pipeline(
         name="devices", group="device", order=Gapless("number"), message=Reading, state=Last, handler=note
     )  # fmt: skip
     rows = [(7, 2, "out", "second"), (7, 1, "in", None), (8, 1, "in", "first"), (7, 1, "in", None)]
     df = spark.createDataFrame(rows, "device int, number bigint, kind string, note string")
-    assert batch(line, df, store=tmp_path, buckets=2).counts == Counts(received=4, applied=3, duplicate=1)
+    assert batch(devices, df, store=tmp_path, buckets=2).counts == Counts(received=4, applied=3, duplicate=1)
     assert {row.group: (row.number, row.note) for row in read(spark, tmp_path, "states").collect()} == {
         "7": (2, "seen second"),
         "8": (1, "seen first"),
     }
     effects = {row.effect_id for row in read(spark, tmp_path, "outputs").collect()}
-    replayed = line.replay([Reading(d, n, Way(k), t) for d, n, k, t in rows])
-    assert effects == {each.effect_id for each in replayed.outputs}
+    replayed = devices.replay([Reading(d, n, Way(k), t) for d, n, k, t in rows])
+    assert effects == {output.effect_id for output in replayed.outputs}
 
 
 def test_a_replace_decision_reopens_a_parked_group(spark: SparkSession, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_pipeline_reads_the_outputs_of_another_store_as_messages(spark: SparkS
         order=Gapless("revision"),
         handler=lambda state, row: (state, [{"to": {"no": row["revision"] % 2}, "amount": row["amount"]}] * 2),
     )
-    then = Pipeline(
+    totals = Pipeline(
         name="then",
         group="payee",
         order=Arrival(),
@@ -198,7 +198,7 @@ def test_a_pipeline_reads_the_outputs_of_another_store_as_messages(spark: SparkS
     log = outputs(spark, tmp_path / "first", group="to.no", revision="amount")
     assert [row.sequence_number for row in log.orderBy("sequence_number").collect()] == [1, 2, 3, 4, 5, 6]
     assert {(row.group, row.revision) for row in log.collect()} == {("1", 5), ("0", 7), ("1", 9)}
-    report = batch(then, messages(then, log, "payee string, amount bigint"), store=tmp_path / "then")
+    report = batch(totals, messages(totals, log, "payee string, amount bigint"), store=tmp_path / "then")
     assert report.counts == Counts(received=6, applied=6)
     states = {row.group: row.state for row in read(spark, tmp_path / "then", "states").collect()}
     assert states == {"1": '{"got":28}', "0": '{"got":14}'}

@@ -33,10 +33,15 @@ EARLY = {"account": "a", "revision": 2, "amount": 1}
 NEXT = {"account": "b", "revision": 1, "amount": 1}
 
 
-def take(source: Source, at: Path, line: Any = ledger) -> None:
+def take(source: Source, folder: Path, variant: Any = ledger) -> None:
     """Run the stream over what is there, to its end."""
     query = stream(
-        line, source.df(), store=at / "store", checkpoint=at / "checkpoint", trigger="available now", buckets=3
+        variant,
+        source.df(),
+        store=folder / "store",
+        checkpoint=folder / "checkpoint",
+        trigger="available now",
+        buckets=3,
     )
     try:
         assert query.awaitTermination(LIMIT_S)
@@ -44,16 +49,16 @@ def take(source: Source, at: Path, line: Any = ledger) -> None:
         query.stop()
 
 
-def received(at: Path) -> list[int]:
-    store = SparkStore(at / "store")
+def received(folder: Path) -> list[int]:
+    store = SparkStore(folder / "store")
     return [store.manifest(step).counts["received"] for step in store.steps()]
 
 
 def test_a_stream_processes_each_file_as_a_step_and_resumes_after_a_restart(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
-    told: list[StepSummary] = []
-    listener = StepListener(tmp_path / "store", told.append)
+    summaries: list[StepSummary] = []
+    listener = StepListener(tmp_path / "store", summaries.append)
     spark.streams.addListener(listener)
     try:
         source.put(MESSAGES[:100])
@@ -62,11 +67,11 @@ def test_a_stream_processes_each_file_as_a_step_and_resumes_after_a_restart(
         source.put(MESSAGES[150:])
         take(source, tmp_path)
         end = time.monotonic() + LIMIT_S
-        while len(told) < 3 and time.monotonic() < end:
+        while len(summaries) < 3 and time.monotonic() < end:
             time.sleep(0.1)
     finally:
         spark.streams.removeListener(listener)
-    assert [each.counts.received for each in told] == received(tmp_path) == [100, 50, len(MESSAGES) - 150]
+    assert [summary.counts.received for summary in summaries] == received(tmp_path) == [100, 50, len(MESSAGES) - 150]
     assert_as_replayed(spark, tmp_path / "store", ledger, MESSAGES)
 
 
@@ -100,9 +105,9 @@ def test_a_stream_driver_killed_between_two_commits_resumes_without_loss(
 def test_a_gap_wait_ends_in_a_running_stream_without_new_messages(
     source: Source, tmp_path: Path, until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    line = pipeline(on_gap=Wait("1 second", then="skip"))
+    variant = pipeline(on_gap=Wait("1 second", then="skip"))
     source.put([EARLY])
-    query = stream(line, source.df(), store=tmp_path / "store", checkpoint=tmp_path / "checkpoint", buckets=2)
+    query = stream(variant, source.df(), store=tmp_path / "store", checkpoint=tmp_path / "checkpoint", buckets=2)
     try:
         until((tmp_path / "store" / "steps" / "000000000002.json").exists)
         assert query.exception() is None
@@ -113,19 +118,19 @@ def test_a_gap_wait_ends_in_a_running_stream_without_new_messages(
 
 
 def test_an_expired_gap_wait_ends_at_the_next_available_now_run(source: Source, tmp_path: Path) -> None:
-    line = pipeline(on_gap=Wait("3 seconds", then="skip"))
+    variant = pipeline(on_gap=Wait("3 seconds", then="skip"))
     source.put([EARLY])
     source.put([NEXT])
-    take(source, tmp_path, line)
+    take(source, tmp_path, variant)
     # Where the first micro-batch alone takes 3 seconds, the wait is over in this run already: a third one, empty.
     assert received(tmp_path)[:2] == [1, 1], "each file is a micro-batch, whatever source is joined to them"
     time.sleep(3)
     if not has_python_sources():
         source.put([{**NEXT, "revision": 2}])
-    take(source, tmp_path, line)
+    take(source, tmp_path, variant)
     assert SparkInspector(tmp_path / "store").group("a").skipped == [(1, 1)]
     steps = len(received(tmp_path))
-    take(source, tmp_path, line)
+    take(source, tmp_path, variant)
     assert len(received(tmp_path)) == steps, "nothing came and nothing was due"
 
 
@@ -173,8 +178,8 @@ def test_a_queue_is_read_as_a_batch_and_as_a_stream_with_the_same_results(spark:
         queue = db.queue("payments")
         inturn.spark.register(spark)
         for begin, end in ((0, 100), (100, len(MESSAGES))):
-            for each in MESSAGES[begin:end]:
-                queue.send(each, group=each["account"], revision=each["revision"])
+            for message in MESSAGES[begin:end]:
+                queue.send(message, group=message["account"], revision=message["revision"])
             log = spark.readStream.format("inturn").option("reader", "ledger").load(address)
             query = stream(
                 ledger,
@@ -187,8 +192,8 @@ def test_a_queue_is_read_as_a_batch_and_as_a_stream_with_the_same_results(spark:
             assert query.awaitTermination(LIMIT_S)
             assert sum(received(tmp_path)) == end, "all that was there is taken"
         assert_as_replayed(spark, tmp_path / "store", ledger, MESSAGES)
-        whole = inturn.spark.messages(ledger, spark.read.format("inturn").load(address))
-        assert inturn.spark.batch(ledger, whole, store=tmp_path / "store").counts.applied == 0
+        df = inturn.spark.messages(ledger, spark.read.format("inturn").load(address))
+        assert inturn.spark.batch(ledger, df, store=tmp_path / "store").counts.applied == 0
         first = queue.peek(100)[-1].sequence_number
         assert queue.reader("ledger").position() >= first, "what is committed is let go of"
 
@@ -218,7 +223,7 @@ def test_a_queue_stream_is_read_to_its_end_after_a_failed_micro_batch(spark: Spa
             run(fails=True)
         queue.send("third")
         run(fails=False)
-        assert seen == [each.sequence_number for each in queue.peek(10)]
+        assert seen == [message.sequence_number for message in queue.peek(10)]
 
 
 def test_streamed_store_outputs_are_read_exactly_once_across_restarts(
@@ -243,8 +248,8 @@ def test_streamed_store_outputs_are_read_exactly_once_across_restarts(
                 follow()
             return
         follow()
-        made = inturn.spark.read(spark, tmp_path / "store", "outputs").count()
-        assert sorted(seen) == list(range(1, made + 1))
+        output_count = inturn.spark.read(spark, tmp_path / "store", "outputs").count()
+        assert sorted(seen) == list(range(1, output_count + 1))
     if not has_read_limits():
         with pytest.raises(Exception, match=r"max_rows needs Spark 4.2"):
             inturn.spark.outputs(spark, tmp_path / "store", streaming=True, max_rows=1).writeStream.format(
@@ -260,11 +265,11 @@ def test_source_options_that_the_installed_spark_does_not_support_are_refused(
         db.queue("payments").send({"account": "a", "revision": 1, "amount": 1})
     inturn.spark.register(spark)
     log = spark.readStream.format("inturn").options(reader="r").load(f"{tmp_path}/shop.db#payments")
-    at = {"store": tmp_path / "store", "checkpoint": tmp_path / "checkpoint", "trigger": "available now"}
+    options = {"store": tmp_path / "store", "checkpoint": tmp_path / "checkpoint", "trigger": "available now"}
     spark.conf.set(WRAPS_SOURCES, "false")
     try:
         with pytest.raises(SetupError, match=r"needs Spark 4.2 or newer.*first call spark.conf.set\("):
-            stream(ledger, inturn.spark.messages(ledger, log), **at)
+            stream(ledger, inturn.spark.messages(ledger, log), **options)
     finally:
         spark.conf.set(WRAPS_SOURCES, "true")
     limited = spark.readStream.format("inturn").options(reader="r", maxRowsPerBatch=1)

@@ -15,7 +15,7 @@ _MEND: Final = (
 
 
 @contextmanager
-def input_errors(what: str) -> Iterator[None]:
+def input_errors(subject: str) -> Iterator[None]:
     """Turn an error of Spark into an :class:`InputError` with what failed, such as ``cannot read events/``, and why."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -23,7 +23,7 @@ def input_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise InputError(f"{what}: {reason(error)}") from error
+        raise InputError(f"{subject}: {reason(error)}") from error
 
 
 def reason(error: Exception) -> str:
@@ -31,14 +31,14 @@ def reason(error: Exception) -> str:
 
     For two columns that Spark treats as one, return the remedy.
     """
-    twice = _TWICE.search(str(error))
-    if twice is not None:
-        return f"two columns are called {twice[1]!r}; {_MEND}"
+    duplicate = _TWICE.search(str(error))
+    if duplicate is not None:
+        return f"two columns are called {duplicate[1]!r}; {_MEND}"
     java: Any = getattr(error, "java_exception", None)
     words: list[str] = [] if java is not None else [str(error).splitlines()[0]]
     while java is not None:
         text = (java.getMessage() or "").strip().splitlines()
-        if text and not any(text[0] in each or each in text[0] for each in words):
+        if text and not any(text[0] in word or word in text[0] for word in words):
             words.append(text[0])
         java = java.getCause()
     return ": ".join(words) or type(error).__name__

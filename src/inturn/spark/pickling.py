@@ -103,8 +103,8 @@ def _reduce_struct(struct: type[msgspec.Struct]) -> tuple[Any, ...]:
     }
     checks = "__post_init__" in body
     known_as = cloudpickle.cloudpickle._get_or_create_tracker_id(struct)
-    made = (struct.__name__, fields, struct.__bases__, struct.__module__, options, checks, known_as)
-    return _make_struct, made, body, None, None, _set_body
+    arguments = (struct.__name__, fields, struct.__bases__, struct.__module__, options, checks, known_as)
+    return _make_struct, arguments, body, None, None, _set_body
 
 
 def _field(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
@@ -125,15 +125,15 @@ def _make_struct(
     known_as: str,
 ) -> type[msgspec.Struct]:
     """Define a struct type, or return the one defined before: other types sent with it still refer to that one."""
-    made: type[msgspec.Struct]
+    struct_type: type[msgspec.Struct]
 
     def look_up(struct: msgspec.Struct) -> None:  # msgspec checks only at definition whether there is one
-        vars(made)["__post_init__"](struct)
+        vars(struct_type)["__post_init__"](struct)
 
     namespace = {"__post_init__": look_up} if checks else {}
     described = [(field, kind, msgspec.field(**how)) for field, kind, how in fields]
-    made = msgspec.defstruct(name, described, bases=bases, module=module, namespace=namespace, **options)
-    return cast("type[msgspec.Struct]", cloudpickle.cloudpickle._lookup_class_or_track(known_as, made))
+    struct_type = msgspec.defstruct(name, described, bases=bases, module=module, namespace=namespace, **options)
+    return cast("type[msgspec.Struct]", cloudpickle.cloudpickle._lookup_class_or_track(known_as, struct_type))
 
 
 def _set_body(struct: type, body: dict[str, Any]) -> None:
@@ -157,8 +157,8 @@ def _own_code_by_value() -> Iterator[None]:
 @functools.cache
 def _installed() -> tuple[Path, ...]:
     places = {*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()}
-    here = Path(__file__).resolve().parents[1]
-    return (*(Path(place).resolve() for place in places), here)
+    package_dir = Path(__file__).resolve().parents[1]
+    return (*(Path(place).resolve() for place in places), package_dir)
 
 
 def _is_own(module: ModuleType | None) -> bool:

@@ -23,17 +23,17 @@ def has_read_limits() -> bool:
     return find_spec("pyspark.sql.streaming.datasource") is not None
 
 
-def lacking(what: str, needed: str, instead: str) -> SetupError:
+def lacking(feature: str, needed: str, instead: str) -> SetupError:
     """Return the error for a feature that the installed PySpark lacks, with the version that has it and a remedy."""
     return SetupError(
-        f"{what} needs Spark {needed} or newer, but PySpark {pyspark.__version__} is installed; {instead}"
+        f"{feature} needs Spark {needed} or newer, but PySpark {pyspark.__version__} is installed; {instead}"
     )
 
 
-def unwrapped(what: str) -> SetupError:
+def unwrapped(feature: str) -> SetupError:
     """Return the error for a feature with a Python source that could end before it has read all that was available.
 
     Without the setting, Spark treats the trigger "available now" as "once": it runs one micro-batch whatever the
     limits, and after a crash only the one that is repeated.
     """
-    return lacking(what, "4.2", f"upgrade, or first call spark.conf.set({WRAPS_SOURCES!r}, 'true')")
+    return lacking(feature, "4.2", f"upgrade, or first call spark.conf.set({WRAPS_SOURCES!r}, 'true')")

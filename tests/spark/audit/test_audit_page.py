@@ -52,12 +52,14 @@ class Page(HTMLParser):
         self.tags[tag] += 1
         if tag not in VOID:
             self.open.append(tag)
-        given = dict(attrs)
-        self.links += [given[name] or "" for name in ("href", "src", "xlink:href", "action", "data") if name in given]
-        self.links += [found for value in given.values() for found in re.findall(r"url\(([^)]*)\)", value or "")]
-        self.ids.update([given["id"] or ""] if "id" in given else [])
-        if tag == "svg" and "aria-label" in given:
-            self.labels.append(given["aria-label"] or "")
+        attributes = dict(attrs)
+        self.links += [
+            attributes[name] or "" for name in ("href", "src", "xlink:href", "action", "data") if name in attributes
+        ]
+        self.links += [url for value in attributes.values() for url in re.findall(r"url\(([^)]*)\)", value or "")]
+        self.ids.update([attributes["id"] or ""] if "id" in attributes else [])
+        if tag == "svg" and "aria-label" in attributes:
+            self.labels.append(attributes["aria-label"] or "")
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -84,8 +86,8 @@ def _silent(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
 def test_the_page_lists_every_fault_with_its_count() -> None:
     seen = Page(page.render(full()))
     assert "1,234,567 messages of 8,901 groups: 13 kinds of faults" in seen.text
-    for at, kind in enumerate(FaultKind):
-        assert f"{kind} {kind.meaning} {1_000 + at:,}" in seen.text
+    for index, kind in enumerate(FaultKind):
+        assert f"{kind} {kind.meaning} {1_000 + index:,}" in seen.text
         assert f"sample of {kind}" in seen.text
     assert "messages/kind=two-writers" in seen.text
     assert "kind=gap" not in seen.text  # gaps are no messages; they have a folder of their own
@@ -161,7 +163,7 @@ def test_the_page_of_an_empty_log_says_no_messages() -> None:
 
 
 def test_the_page_of_a_one_message_log_uses_the_singular() -> None:
-    one = replace(
+    single = replace(
         empty(),
         messages=1,
         groups=1,
@@ -169,12 +171,14 @@ def test_the_page_of_a_one_message_log_uses_the_singular() -> None:
         sizes=GroupSizes(1, [("a", 1)], 1.0, [HistogramBar(1, 2, 1)], [ConsumerCost(2, 2.0, 2.0)]),
         grade=ProposedGrade("Gapless", ["1 of 1 revisions are there (100%)."], "Pipeline()", []),
     )
-    seen = Page(page.render(one))
+    seen = Page(page.render(single))
     assert "1 message of 1 group: no faults" in seen.text
     assert "No revision is missing." in seen.text
     assert "still needs" not in seen.text
     alone = Page(
-        page.render(replace(one, found={FaultKind.CONFLICT: FaultCount(1, 1)}, worst=[line("a", (7, "conflict", 0))]))
+        page.render(
+            replace(single, found={FaultKind.CONFLICT: FaultCount(1, 1)}, worst=[line("a", (7, "conflict", 0))])
+        )
     )
     assert "1 message of 1 group: 1 kind of faults" in alone.text
     assert alone.labels == ["Group a in order of arrival, 1 message: conflict 1"]
@@ -193,7 +197,7 @@ def test_the_page_reports_open_gaps_and_missing_order_columns() -> None:
 
 @pytest.mark.thorough
 def test_an_order_by_time_has_a_time_axis() -> None:
-    points = [(NOON_US + 60_000_000 * at, None, 0) for at in range(30)]
+    points = [(NOON_US + 60_000_000 * number, None, 0) for number in range(30)]
     timed = line("a", *points, (NOON_US, "late", 0), (NOON_US, "tie", 0))
     report = replace(full(), keys=LogColumns("g", order_by="ts"), gaps=None, grade=None, worst=[timed])
     seen = Page(page.render(report))
@@ -209,7 +213,7 @@ def test_an_outlier_does_not_compress_the_scale_of_the_other_messages() -> None:
     assert scale.at(40) - scale.at(1) > 0.7
     assert scale.at(1_000_000_000) == pytest.approx(1)
     assert scale.cuts == [(40, 1_000_000_000)]
-    far = line("a", *((at, None, 0) for at in range(1, 41)), (1_000_000_000, None, 0), (3, "late", 0))
+    far = line("a", *((number, None, 0) for number in range(1, 41)), (1_000_000_000, None, 0), (3, "late", 0))
     assert "axis cut: 999,999,960" in Page(pictures.timeline(far, "a", is_time=False)).text
     # Without a stretch that dwarfs the rest, places are where they are.
     assert pictures._Scale.of([10, 20, 30, 60]).at(35) == pytest.approx(0.5)

@@ -17,14 +17,17 @@ from svg_texts import SVG, check, parse
 
 
 def sizes(*hashed: float) -> GroupSizes:
-    costs = [ConsumerCost(2**at, max(1, each / 3), each) for at, each in enumerate(hashed, 1)]
+    costs = [ConsumerCost(2**power, max(1, cost / 3), cost) for power, cost in enumerate(hashed, 1)]
     return GroupSizes(1, [("a", 9)], 0.5, [HistogramBar(1, 2, 1)], costs)
 
 
 SECONDS = Distribution(
-    0.5, 90_000, 3e9, [HistogramBar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, 10**at) for at in range(10)]
+    0.5,
+    90_000,
+    3e9,
+    [HistogramBar(0 if power == 0 else 2.0 ** (power - 1), 2.0**power, 10**power) for power in range(10)],
 )
-WIDE = Distribution(3, 700, 10**9, [HistogramBar(2.0**at, 2.0 ** (at + 1), 1_234_567) for at in range(31)])
+WIDE = Distribution(3, 700, 10**9, [HistogramBar(2.0**power, 2.0 ** (power + 1), 1_234_567) for power in range(31)])
 ONE = Distribution(1, 1, 1, [HistogramBar(1, 2, 5)])
 OVER_YEARS = GapSummary(
     3,
@@ -47,16 +50,19 @@ OVER_LIFE = GapSummary(
     [],
     [(HistogramBar(0, 5, 3), HistogramBar(0, 5, 0)), (HistogramBar(95, 100, 0), HistogramBar(95, 100, 1))],
 )
-FAR = line("a", *((at, None, 0) for at in range(1, 41)), (1_000_000_000, None, 0), (3, "late", 0))
+FAR = line("a", *((number, None, 0) for number in range(1, 41)), (1_000_000_000, None, 0), (3, "late", 0))
 HOLES = line(
-    "a", (1, None, 0), *((at, None, 0) for at in range(3, 99, 5)), gaps=(RevisionGap("a", 0, 2, 2, 9, None, False),)
+    "a",
+    (1, None, 0),
+    *((number, None, 0) for number in range(3, 99, 5)),
+    gaps=(RevisionGap("a", 0, 2, 2, 9, None, False),),
 )
 BEFORE = line("a", (2, None, 0), gaps=(RevisionGap("a", 0, 1, 1, 1, None, True),))
 FAR_CLOCK = GapSummary(
     1, 1, 0, 0, 60, "", [], [(HistogramBar(2.5e11, 2.5e11, 1), HistogramBar(2.5e11, 2.5e11, 0))], True
 )
-TIMED = line("a", *((NOON_US + 7_000_000 * at, None, 0) for at in range(30)), (NOON_US, "tie", 0))
-DAYS = line("a", *((NOON_US + 7_000_000_000 * at, None, 0) for at in range(30)), (NOON_US, "late", 0))
+TIMED = line("a", *((NOON_US + 7_000_000 * number, None, 0) for number in range(30)), (NOON_US, "tie", 0))
+DAYS = line("a", *((NOON_US + 7_000_000_000 * number, None, 0) for number in range(30)), (NOON_US, "late", 0))
 
 PICTURES = {
     "seconds": pictures.histogram(
@@ -67,7 +73,7 @@ PICTURES = {
         ONE, {"half of them at most": 1, "99% at most": 1, "the latest": 1}, "w", unit="late"
     ),
     "no cost": pictures.consumer_costs(sizes(*[1] * 7), "w"),
-    "great cost": pictures.consumer_costs(sizes(*(2**at for at in range(7))), "w"),
+    "great cost": pictures.consumer_costs(sizes(*(2**power for power in range(7))), "w"),
     "gaps by time": pictures.gaps(OVER_YEARS, (0, 1.8e9), "w"),
     "gaps by messages": pictures.gaps(OVER_LIFE, None, "w"),
     "far": pictures.timeline(FAR, "w", is_time=False),
@@ -86,9 +92,9 @@ def test_picture_texts_neither_overlap_nor_leave_the_picture(name: str) -> None:
 
 
 def test_page_pictures_have_no_overlapping_texts() -> None:
-    drawn = re.findall(r'<svg[^>]*role="img".*?</svg>', page.render(full()), re.DOTALL)
-    assert len(drawn) == 7
-    for svg in drawn:
+    svgs = re.findall(r'<svg[^>]*role="img".*?</svg>', page.render(full()), re.DOTALL)
+    assert len(svgs) == 7
+    for svg in svgs:
         assert check(svg)
 
 
@@ -106,8 +112,8 @@ def test_bar_heights_are_proportional_to_their_counts() -> None:
     values = Distribution(
         1, 1, 1, [HistogramBar(1, 2, 100), HistogramBar(2, 4, 25), HistogramBar(4, 8, 0), HistogramBar(8, 16, 1)]
     )
-    found = parse(pictures.histogram(values, {}, "w"))
-    heights = [float(bar.get("height", "")) for bar in found.iter(f"{SVG}rect")]
+    svg = parse(pictures.histogram(values, {}, "w"))
+    heights = [float(bar.get("height", "")) for bar in svg.iter(f"{SVG}rect")]
     assert heights[1] / heights[0] == pytest.approx(0.25, rel=0.01)
     assert heights[2] > 1, "one beside a hundred is still seen"
 
@@ -131,8 +137,8 @@ def test_svg_text_is_escaped_and_an_unlabelled_svg_is_hidden() -> None:
 
 def test_overlapping_axis_labels_are_left_out() -> None:
     drawing = Drawing(100, 100)
-    things = [(at, f"{at} things") for at in range(0, 101, 10)]
-    Plot.framed(drawing, (0, 100), (0, 100), things, [(at, str(at)) for at in range(101)])
+    things = [(number, f"{number} things") for number in range(0, 101, 10)]
+    Plot.framed(drawing, (0, 100), (0, 100), things, [(number, str(number)) for number in range(101)])
     assert 3 <= len(check(drawing.element("w"))) < 20
 
 

@@ -96,9 +96,11 @@ def test_readable_columns_are_left_unchanged() -> None:
 
 @given(texts=st.lists(TEXTS.filter(is_utf8) | st.none(), max_size=6), parts=st.integers(1, 3))
 def test_name_faults_finds_the_invalid_names_of_a_column(texts: list[str | None], parts: int) -> None:
-    chunks = [texts[at::parts] for at in range(parts)]
+    chunks = [texts[start::parts] for start in range(parts)]
     column = pa.chunked_array(chunks, pa.string())
-    there = [text for chunk in chunks for text in chunk]
-    expected = {at: name_fault("g", text) for at, text in enumerate(there) if text is not None and not is_name(text)}
+    ordered = [text for chunk in chunks for text in chunk]
+    expected = {
+        index: name_fault("g", text) for index, text in enumerate(ordered) if text is not None and not is_name(text)
+    }
     assert name_faults("g", column) == expected
     assert name_faults("g", pa.chunked_array([pa.array([1, 2])])) == {}

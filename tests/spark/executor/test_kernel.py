@@ -67,7 +67,7 @@ def balance(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, A
         raise ValueError("refused")
     if message["amount"] % 10 == 8 and len(state["seen"]) % 2:
         raise Retryable("again")
-    return state, [{"sum": state["sum"], "at": at} for at in range(message["amount"] % 3)]
+    return state, [{"sum": state["sum"], "at": index} for index in range(message["amount"] % 3)]
 
 
 def places(pipeline: Pipeline, *, arrival: bool) -> list[str]:
@@ -205,8 +205,11 @@ def test_the_kernel_decides_like_the_pure_timeline_for_every_order_grade(
             now += minutes * MINUTE
             final = isinstance(order, Timestamp) and data.draw(st.booleans(), label="final")
             # Arrival may tie: then the messages' own order decides.
-            came = [data.draw(st.integers(0, 2 * len(batch)), label="arrival") for _ in batch] if arrival else []
-            numbered = [message | {"arrival": at} for message, at in zip(batch, came or range(len(batch)), strict=True)]
+            arrivals = [data.draw(st.integers(0, 2 * len(batch)), label="arrival") for _ in batch] if arrival else []
+            numbered = [
+                message | {"arrival": number}
+                for message, number in zip(batch, arrivals or range(len(batch)), strict=True)
+            ]
             rows = [{name: message[name] for name in names} for message in numbered]
             with bounds.applied():
                 before = pipeline.replay(rows, now=now, final=final, after=before)
@@ -271,7 +274,7 @@ lines = st.fixed_dictionaries({"sku": st.text(max_size=3), "count": st.integers(
 contents = st.fixed_dictionaries(
     {
         "revision": st.integers(1, 5),
-        "placed": st.integers(0, 10**6).map(lambda each: DAWN + each * dt.timedelta(microseconds=77)),
+        "placed": st.integers(0, 10**6).map(lambda number: DAWN + number * dt.timedelta(microseconds=77)),
         "price": st.decimals(-99, 99, places=2),
         "lines": st.lists(lines, max_size=2),
         "first": lines,
@@ -288,8 +291,10 @@ def keep(state: dict[str, Any], message: Any) -> tuple[dict[str, Any], list[Any]
     return state, [message]
 
 
-def as_record(row: dict[str, Any], record: type, line: type) -> Any:
-    return record(**row | {"lines": [line(**each) for each in row["lines"]], "first": line(**row["first"])})
+def as_record(row: dict[str, Any], record: type, line_type: type) -> Any:
+    return record(
+        **row | {"lines": [line_type(**fields) for fields in row["lines"]], "first": line_type(**row["first"])}
+    )
 
 
 @pytest.mark.parametrize("kind", GROUPS)
@@ -307,11 +312,11 @@ def test_the_kernel_handles_random_typed_messages_like_the_replay(
     with Bench(pipeline, schema, buckets=buckets, hashes=hashes, bounds=bounds) as bench, bounds.applied():
         for _ in range(2):
             rows = data.draw(st.lists(st.tuples(st.sampled_from(groups), contents), max_size=8))
-            given = [{"account": group} | content for group, content in rows]
+            delivered = [{"account": group} | content for group, content in rows]
             if record is not None:
-                given = [as_record(row, record, Line if record is Purchase else LineStruct) for row in given]
-            before = pipeline.replay(given, after=before)
-            assert bench.step(given) == before.counts
+                delivered = [as_record(row, record, Line if record is Purchase else LineStruct) for row in delivered]
+            before = pipeline.replay(delivered, after=before)
+            assert bench.step(delivered) == before.counts
             assert bench.seen() == expected(before, schema.names)
 
 
@@ -369,7 +374,7 @@ def test_numeric_ids_break_ties_like_in_the_replay(order: Order) -> None:
 
 def test_a_conflict_is_reported_for_any_chunk_size() -> None:
     pipeline = Pipeline(name="rising", group="account", order=Monotone("revision"), handler=balance, arrival="arrival")
-    rows = [{"account": "a", "revision": at, "arrival": at, "amount": 1} for at in range(1, 10)]
+    rows = [{"account": "a", "revision": number, "arrival": number, "amount": 1} for number in range(1, 10)]
     rows.append({"account": "a", "revision": 1, "arrival": 10, "amount": 2})
     bounds = Bounds(remembered=3)
     with Bench(pipeline, _schema(pipeline, arrival=True), bounds=bounds) as bench, bounds.applied():
@@ -387,12 +392,16 @@ def test_a_conflict_is_reported_once(bounds: Bounds, revision: int) -> None:
         before: Replay | None = None
         counts = []
         for step in (first, other, other, [(4, 0)], other, other):
-            rows = [{"account": name, "revision": at, "amount": amount} for name in "abcde" for at, amount in step]
+            rows = [
+                {"account": name, "revision": revision, "amount": amount}
+                for name in "abcde"
+                for revision, amount in step
+            ]
             before = plain.replay(rows, after=before)
             counts.append(bench.step(rows))
             assert counts[-1] == before.counts
             assert bench.seen() == expected(before)
-        assert [each.rejected for each in counts] == [{}, {"conflict": 10}, {}, {}, {}, {}]
+        assert [count.rejected for count in counts] == [{}, {"conflict": 10}, {}, {}, {}, {}]
         assert counts[1].duplicate == 10
 
 
@@ -402,16 +411,20 @@ def test_a_conflict_is_remembered_as_long_as_its_revision(bounds: Bounds) -> Non
     with Bench(plain, _schema(plain), buckets=1, bounds=bounds) as bench, bounds.applied():
         before: Replay | None = None
         for step in ([(1, 0), (2, 0), (3, 0)], [(1, 1), (2, 1), (3, 1)], [(1, 1), (2, 1), (3, 1)], [(4, 0), (5, 0)]):
-            rows = [{"account": name, "revision": at, "amount": amount} for name in "abcde" for at, amount in step]
+            rows = [
+                {"account": name, "revision": revision, "amount": amount}
+                for name in "abcde"
+                for revision, amount in step
+            ]
             before = plain.replay(rows, after=before)
             assert bench.step(rows) == before.counts
             assert bench.seen() == expected(before)
-        assert {len(line.conflicts) for line in before.timelines.values()} == {24} if before else False
+        assert {len(timeline.conflicts) for timeline in before.timelines.values()} == {24} if before else False
 
 
 def test_a_store_without_remembered_conflicts_can_be_continued(tmp_path: Path) -> None:
-    rows = [{"account": name, "revision": at, "amount": 0} for name in "abcde" for at in (1, 2, 4)]
-    others = [row | {"amount": 1} for row in rows]
+    rows = [{"account": name, "revision": revision, "amount": 0} for name in "abcde" for revision in (1, 2, 4)]
+    conflicting = [row | {"amount": 1} for row in rows]
     with Bench(plain, _schema(plain), root=tmp_path, bounds=Bounds(levels=2)) as bench:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ArrowFiles, "write", _without_conflicts(ArrowFiles.write))
@@ -419,11 +432,11 @@ def test_a_store_without_remembered_conflicts_can_be_continued(tmp_path: Path) -
         (file, *_) = (file for level in bench.store.manifest(1).levels for file in level.groups)
         assert "conflicts" not in bench._arrow(file).column_names
         before = plain.replay(rows)
-        for part in (others, others[:3], [{"account": "z", "revision": 1, "amount": 0}], others):
+        for part in (conflicting, conflicting[:3], [{"account": "z", "revision": 1, "amount": 0}], conflicting):
             before = plain.replay(part, after=before)
             assert bench.step(part) == before.counts
         assert bench.seen() == expected(before)
-        assert before.counts.duplicate == len(others)
+        assert before.counts.duplicate == len(conflicting)
 
 
 def _without_conflicts(write: Any) -> Any:
@@ -442,19 +455,19 @@ def test_groups_with_the_same_hash_are_kept_apart(bounds: Bounds) -> None:
         name="hashed", group="account", order=Gapless("revision"), handler=balance, on_gap=Wait("1 minute", then="skip")
     )
     rows = [
-        {"account": group, "revision": revision, "amount": at * 10}
-        for at, group in enumerate("abcd")
+        {"account": group, "revision": revision, "amount": index * 10}
+        for index, group in enumerate("abcd")
         for revision in (1, 2, 4)
     ]
-    whole = pipeline.replay(rows)
+    replayed = pipeline.replay(rows)
     late = [row | {"revision": 3} for row in rows if row["account"] in "ad" and row["revision"] == 4]
     # Groups b and c have no message in the second step: only time.
-    whole = pipeline.replay(late, now=DAWN + MINUTE, after=pipeline.replay(rows, now=DAWN))
+    replayed = pipeline.replay(late, now=DAWN + MINUTE, after=pipeline.replay(rows, now=DAWN))
     with Bench(pipeline, _schema(pipeline), hashes=1, bounds=bounds) as bench:
         bench.step(rows, now=DAWN)
-        assert bench.step(late, now=DAWN + MINUTE) == whole.counts
-        assert bench.seen() == expected(whole)
-        assert whole.counts.released == 4
+        assert bench.step(late, now=DAWN + MINUTE) == replayed.counts
+        assert bench.seen() == expected(replayed)
+        assert replayed.counts.released == 4
 
 
 # -- groups that only time comes for ----------------------------------------------------------------------------
@@ -478,7 +491,9 @@ def test_a_gap_wait_ends_in_a_step_with_messages_of_other_groups(
 
     def rows(every: int, *revisions: int) -> list[dict[str, Any]]:
         chosen = accounts[::every]
-        return [{"account": each, "revision": number, "amount": number} for each in chosen for number in revisions]
+        return [
+            {"account": account, "revision": number, "amount": number} for account in chosen for number in revisions
+        ]
 
     # Some wait since the first step, some since the second; some get what they wait for in the third.
     history = [(rows(1, 1) + rows(2, 3, 5), 0), (rows(3, 4), 4), (rows(5, 2), 1), ([], 4), (rows(7, 7), 0)]
@@ -633,8 +648,8 @@ def test_a_message_with_a_field_of_the_wrong_type_is_rejected(arrow: pa.DataType
     schema = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": arrow})
     handler = lambda state, message: (state | {"sum": state.get("sum", 0) + message.amount}, [])  # noqa: E731
     pipeline = Pipeline(name="typed", group="account", order=Gapless("revision"), handler=handler, message=Deposit)
-    good = {pa.string(): "5", pa.float64(): 5.0, pa.int64(): 5}[arrow]
-    rows = [{"account": "a", "revision": 2, "amount": amount}, {"account": "a", "revision": 1, "amount": good}]
+    valid = {pa.string(): "5", pa.float64(): 5.0, pa.int64(): 5}[arrow]
+    rows = [{"account": "a", "revision": 2, "amount": amount}, {"account": "a", "revision": 1, "amount": valid}]
     with Bench(pipeline, schema) as bench:
         assert bench.step(rows).rejected == {"invalid": 1}
         assert bench.seen().rejected == {("a", "invalid", detail, canonical(rows[0])): 1}
@@ -699,18 +714,18 @@ def test_an_invalid_result_parks_its_group_after_the_handler_has_succeeded_once(
         return None if message["amount"] < 0 else (state, [])
 
     ids = {"id": "id"} if isinstance(order, Arrival) else {}
-    line = replace(plain, order=order, handler=handler, **ids)
-    schema = _schema(line)
+    pipeline = replace(plain, order=order, handler=handler, **ids)
+    schema = _schema(pipeline)
     rows = [
         {"account": account, "revision": 1, "amount": amount, "id": account}
         for account, amount in (("a", 1), ("b", -1), ("c", -1))
     ]
-    *first, last = [{name: each[name] for name in schema.names} for each in rows]
-    then = [last]
-    with Bench(line, schema) as bench:
+    *first, last = [{name: row[name] for name in schema.names} for row in rows]
+    later = [last]
+    with Bench(pipeline, schema) as bench:
         bench.step(first)
-        bench.step(then)
-        replayed = line.replay(then, now=DAWN, after=line.replay(first, now=DAWN))
+        bench.step(later)
+        replayed = pipeline.replay(later, now=DAWN, after=pipeline.replay(first, now=DAWN))
         assert bench.seen() == expected(replayed, schema.names)
         assert bench.seen().errors == {"b", "c"}
 
@@ -811,21 +826,28 @@ def test_held_messages_are_converted_after_a_change_of_a_column_type(
     value = {pa.int32(): 2, pa.int64(): 3, pa.float64(): 4.5, pa.string(): "5"}
     handler = lambda state, message: (state | {str(message["revision"]): message["amount"]}, [])  # noqa: E731
     pipeline = Pipeline(name="types", group="account", order=Gapless("revision"), handler=handler)
-    first, then = (pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": kind}) for kind in (old, new))
+    first, second = (pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": kind}) for kind in (old, new))
     with Bench(
         pipeline, first, buckets=1, bounds=Bounds(chunk_rows=1, row_group_rows=row_group_rows, levels=2)
     ) as bench:
         one, two = by_hash(bench)
         bench.step([{"account": one, "revision": revision, "amount": value[old]} for revision in (2, 4)])
-        wanted = [(one, 1), (one, 5), (two, 2), (two, 3)]
-        bench.step([{"account": each, "revision": at, "amount": value[new]} for each, at in wanted], schema=then)
+        keys = [(one, 1), (one, 5), (two, 2), (two, 3)]
         bench.step(
-            [{"account": each, "revision": at, "amount": value[new]} for each, at in [(one, 3), (two, 1)]], schema=then
+            [{"account": account, "revision": revision, "amount": value[new]} for account, revision in keys],
+            schema=second,
+        )
+        bench.step(
+            [
+                {"account": account, "revision": revision, "amount": value[new]}
+                for account, revision in [(one, 3), (two, 1)]
+            ],
+            schema=second,
         )
         olds, news = value[old], value[new]
         states = bench.seen().states
         assert states == {one: {"1": news, "2": olds, "3": news, "4": olds, "5": news}, two: dict.fromkeys("123", news)}
-        assert {type(each) for each in states[two].values()} == {type(news)}
+        assert {type(value) for value in states[two].values()} == {type(news)}
 
 
 def test_a_held_message_is_rejected_as_late_after_a_column_type_has_changed() -> None:
@@ -845,9 +867,9 @@ def test_a_held_message_is_rejected_as_late_after_a_column_type_has_changed() ->
 def test_a_conflict_within_a_step_names_the_fields_that_differ(before: int, others: str) -> None:
     pipeline = Pipeline(name="p", group="account", order=Gapless("revision"), handler=balance, arrival="arrival")
     first = {"account": "a", "revision": before + 1, "arrival": 5, "amount": 1}
-    rows = [first, first | {"arrival": 6, "amount": 2}, *({**first, "account": each} for each in others)]
+    rows = [first, first | {"arrival": 6, "amount": 2}, *({**first, "account": account} for account in others)]
     with Bench(pipeline, _schema(pipeline, arrival=True)) as bench:
-        bench.step([{**each, "revision": 1} for each in rows if before and each["arrival"] == 5])
+        bench.step([{**row, "revision": 1} for row in rows if before and row["arrival"] == 5])
         bench.step(rows)
         last = bench.store.latest()
         assert last is not None

@@ -105,8 +105,8 @@ def test_sorted_chunks_gives_the_order_of_the_python_sort(
 def test_assert_sorted_accepts_exactly_sorted_rows(data, cuts, swap):
     data = sorted(data, key=key_of)
     if swap is not None and len(data) > 1:
-        at = swap % (len(data) - 1)
-        data[at : at + 2] = data[at + 1], data[at]
+        index = swap % (len(data) - 1)
+        data[index : index + 2] = data[index + 1], data[index]
     table = table_of(data)
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
 
@@ -267,9 +267,9 @@ except SetupError as error:
 
 @pytest.mark.thorough
 def test_a_full_disk_is_reported_and_the_spill_files_are_deleted(tmp_path):
-    told = run(FULL_DISK, tmp_path)
-    assert str(tmp_path) in told
-    assert "TMPDIR" in told
+    output = run(FULL_DISK, tmp_path)
+    assert str(tmp_path) in output
+    assert "TMPDIR" in output
     assert list(tmp_path.iterdir()) == []
 
 

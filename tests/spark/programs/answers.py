@@ -22,11 +22,11 @@ def assert_tables(spark: SparkSession, store: Path, replay: Replay) -> None:
     assertDataFrameEqual(read(spark, store, "states").drop("step"), states(replay))
     assertDataFrameEqual(read(spark, store, "outputs").drop("step"), outputs(replay))
     columns = ("group", "status", "reason", "revision", "error", "message")
-    found = Counter(map(_told, read(spark, store, "parked").select(*columns).collect()))
-    assert found == held(replay), (found - held(replay), held(replay) - found)
+    stored = Counter(map(_told, read(spark, store, "parked").select(*columns).collect()))
+    assert stored == held(replay), (stored - held(replay), held(replay) - stored)
     reasons = ("group", "reason", "detail", "message")
-    found = Counter(map(_told, read(spark, store, "rejected").select(*reasons).collect()))
-    assert found == rejected(replay), (found - rejected(replay), rejected(replay) - found)
+    stored = Counter(map(_told, read(spark, store, "rejected").select(*reasons).collect()))
+    assert stored == rejected(replay), (stored - rejected(replay), rejected(replay) - stored)
 
 
 def states(replay: Replay) -> list[Row]:
@@ -34,15 +34,15 @@ def states(replay: Replay) -> list[Row]:
     return [
         Row(
             group=group,
-            status="parked" if line.status in PARKED else line.status.value,
+            status="parked" if timeline.status in PARKED else timeline.status.value,
             epoch=None,
-            revision=line.reached,
-            held=len(line.held),
+            revision=timeline.reached,
+            held=len(timeline.held),
             skipped=None,
             balance=replay.states[group].balance,
             seen=msgspec.json.encode(replay.states[group].seen).decode(),
         )
-        for group, line in replay.timelines.items()
+        for group, timeline in replay.timelines.items()
     ]
 
 
@@ -50,33 +50,36 @@ def outputs(replay: Replay) -> list[Row]:
     """The table of outputs as the replay has it."""
     return [
         Row(
-            group=each.group,
-            epoch=each.epoch,
-            revision=each.revision,
-            id=each.id,
-            index=each.index,
-            effect_id=each.effect_id,
-            type=type(each.output).__name__,
-            output=msgspec.json.encode(each.output).decode(),
+            group=output.group,
+            epoch=output.epoch,
+            revision=output.revision,
+            id=output.id,
+            index=output.index,
+            effect_id=output.effect_id,
+            type=type(output.output).__name__,
+            output=msgspec.json.encode(output.output).decode(),
         )
-        for each in replay.outputs
+        for output in replay.outputs
     ]
 
 
 def held(replay: Replay) -> Counter[tuple[Any, ...]]:
     """What is held, with why."""
-    found: Counter[tuple[Any, ...]] = Counter()
-    for each in replay.held:
-        parked = each.status in PARKED
-        status, reason = ("parked", each.status) if parked else ("waiting", None)
-        error = _last_line(replay.timelines[each.group].error)
-        found[(each.group, status, reason, each.message.revision, error, _content(each.message))] += 1
-    return found
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for entry in replay.held:
+        parked = entry.status in PARKED
+        status, reason = ("parked", entry.status) if parked else ("waiting", None)
+        error = _last_line(replay.timelines[entry.group].error)
+        counts[(entry.group, status, reason, entry.message.revision, error, _content(entry.message))] += 1
+    return counts
 
 
 def rejected(replay: Replay) -> Counter[tuple[Any, ...]]:
     """What was rejected, with why."""
-    return Counter((each.group, each.reason, _ruled(each.detail), _content(each.message)) for each in replay.rejected)
+    return Counter(
+        (rejection.group, rejection.reason, _ruled(rejection.detail), _content(rejection.message))
+        for rejection in replay.rejected
+    )
 
 
 def _ruled(detail: str) -> str:

@@ -20,8 +20,13 @@ def main(server: str, messages: str, store: str) -> None:
         for table in ("states", "outputs", "parked", "rejected", "steps")
     }
     audit = inturn.spark.audit(spark.createDataFrame(rows, DDL), group="account", order="revision")
-    found = {"session": type(spark).__module__, "report": report.to_dict(), "tables": tables, "audit": audit.to_dict()}
-    sys.stdout.write(json.dumps(found, default=str))
+    summary = {
+        "session": type(spark).__module__,
+        "report": report.to_dict(),
+        "tables": tables,
+        "audit": audit.to_dict(),
+    }
+    sys.stdout.write(json.dumps(summary, default=str))
 
 
 if __name__ == "__main__":

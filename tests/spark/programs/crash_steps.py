@@ -64,7 +64,7 @@ def done(store: SparkStore) -> int:
 def decide(url: str, chance: random.Random, say: Any) -> None:
     """Skip the gap of a group that waits, or resume one that failed."""
     inspector = SparkInspector(url)
-    for standing in chance.sample(found := list(inspector.parked()), len(found)):
+    for standing in chance.sample(parked := list(inspector.parked()), len(parked)):
         action = DecisionAction.RESUME if standing.status == Status.FAILED else DecisionAction.SKIP
         try:
             decision = inspector.decision(action, standing.group, by="ann")
@@ -93,8 +93,8 @@ def main(url: str, seed: int, lives: int) -> None:
 
 
 def _life(url: str, seed: int, chance: random.Random) -> int:
-    def say(**what: str) -> None:
-        print(json.dumps(what), flush=True)
+    def say(**fields: str) -> None:
+        print(json.dumps(fields), flush=True)
 
     try:
         live(url, seed, chance, say)

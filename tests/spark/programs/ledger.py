@@ -75,14 +75,14 @@ def history(seed: int, accounts: int = 30) -> list[dict[str, Any]]:
         for revision in range(1, chance.randint(4, 20))
     ]
     for account in ("acct-1", "acct-2"):
-        messages += [{"account": account, "revision": 20 + ahead, "amount": 1} for ahead in (2, 3, 5)]
+        messages += [{"account": account, "revision": 20 + offset, "amount": 1} for offset in (2, 3, 5)]
     bad = [message for message in messages if message["account"] in ("acct-3", "acct-4") and message["revision"] == 2]
     for message in bad:
         message["amount"] = -1
     lost = chance.sample([message for message in messages if message not in bad], k=accounts // 6)
-    kept = [message for message in messages if message not in lost]
-    copies = [dict(message) for message in chance.choices(kept, k=len(kept) // 5)]
-    delivered = kept + copies
+    remaining = [message for message in messages if message not in lost]
+    copies = [dict(message) for message in chance.choices(remaining, k=len(remaining) // 5)]
+    delivered = remaining + copies
     chance.shuffle(delivered)
     return delivered
 
@@ -90,4 +90,4 @@ def history(seed: int, accounts: int = 30) -> list[dict[str, Any]]:
 def cut(messages: Sequence[Any], steps: int) -> list[list[Any]]:
     """The messages as a number of batches, as they come."""
     size = -(-len(messages) // steps)
-    return [list(messages[at : at + size]) for at in range(0, len(messages), size)]
+    return [list(messages[start : start + size]) for start in range(0, len(messages), size)]

@@ -51,8 +51,8 @@ def queue(db: Database) -> Queue:
     return db.queue("payments")
 
 
-def source(at: str, **options: Any) -> QueueSource:
-    return QueueSource({"path": f"{at}#payments", **{name: str(value) for name, value in options.items()}})
+def source(address: str, **options: Any) -> QueueSource:
+    return QueueSource({"path": f"{address}#payments", **{name: str(value) for name, value in options.items()}})
 
 
 KINDS = {"bigint": LongType(), "int": IntegerType(), "string": StringType(), "timestamp": TimestampType()}
@@ -64,25 +64,25 @@ def struct(ddl: str) -> StructType:
     return StructType([StructField(name, KINDS[kind]) for name, kind in fields])
 
 
-def schema(at: str) -> StructType:
-    return struct(source(at).schema())
+def schema(address: str) -> StructType:
+    return struct(source(address).schema())
 
 
-def batch(at: str, **options: Any) -> Any:
-    return source(at, **options).reader(schema(at))
+def batch(address: str, **options: Any) -> Any:
+    return source(address, **options).reader(schema(address))
 
 
-def stream(at: str, **options: Any) -> Any:
-    return source(at, **{"reader": "ledger", **options}).streamReader(schema(at))
+def stream(address: str, **options: Any) -> Any:
+    return source(address, **{"reader": "ledger", **options}).streamReader(schema(address))
 
 
 def parts(reader: Any, *between: Any) -> list[list[dict[str, Any]]]:
     """What the tasks read, each a copy of the reader as Spark sends it."""
-    found = []
+    contents = []
     for sent in [pickle.dumps((reader, part)) for part in reader.partitions(*between)]:
         copy, part = pickle.loads(sent)  # noqa: S301 - our own
-        found.append([row for each in copy.read(part) for row in each.to_pylist()])
-    return found
+        contents.append([row for chunk in copy.read(part) for row in chunk.to_pylist()])
+    return contents
 
 
 def rows(reader: Any, *between: Any) -> list[dict[str, Any]]:
@@ -94,8 +94,8 @@ def numbers(reader: Any, *between: Any) -> list[int]:
 
 
 def fill(queue: Queue, count: int, groups: int = 7) -> list[int]:
-    sent = queue.send_many([draft({"at": at}, group=f"g{at % groups}") for at in range(count)])
-    return [each.sequence_number for each in sent]
+    sent = queue.send_many([draft({"at": number}, group=f"g{number % groups}") for number in range(count)])
+    return [message.sequence_number for message in sent]
 
 
 def drain(queue: Queue) -> None:
@@ -112,22 +112,26 @@ def test_a_batch_has_all_columns_of_a_message(queue: Queue, at: str) -> None:
     queue.send(b"\xff\x00", group=7)
     queue.send("")
     (part,) = batch(at).partitions()
-    (found,) = batch(at).read(part)
-    assert isinstance(found, pa.RecordBatch)
+    (record_batch,) = batch(at).read(part)
+    assert isinstance(record_batch, pa.RecordBatch)
     peeked = queue.peek(10)
-    told = found.to_pylist()
-    assert [row["sequence_number"] for row in told] == [each.sequence_number for each in peeked]
-    assert [row["sent_at"] for row in told] == [each.sent_at for each in peeked]
-    assert [row["body"] for row in told] == [
+    read_rows = record_batch.to_pylist()
+    assert [row["sequence_number"] for row in read_rows] == [message.sequence_number for message in peeked]
+    assert [row["sent_at"] for row in read_rows] == [message.sent_at for message in peeked]
+    assert [row["body"] for row in read_rows] == [
         '{"é":[1,null]}',
         "no\x00 JSON",
         base64.b64encode(b"\xff\x00").decode(),
         "",
     ]
-    assert [row["content"] for row in told] == ["json", "text", "bytes", "text"]
-    assert [row["group"] for row in told] == ["g", None, "7", None]
-    assert (told[0]["revision"], told[0]["dedup_id"], told[0]["attributes"]) == (-7, "ü-1", '{"trace":5}')
-    assert {told[1][name] for name in ("revision", "dedup_id", "attributes")} == {None}
+    assert [row["content"] for row in read_rows] == ["json", "text", "bytes", "text"]
+    assert [row["group"] for row in read_rows] == ["g", None, "7", None]
+    assert (read_rows[0]["revision"], read_rows[0]["dedup_id"], read_rows[0]["attributes"]) == (
+        -7,
+        "ü-1",
+        '{"trace":5}',
+    )
+    assert {read_rows[1][name] for name in ("revision", "dedup_id", "attributes")} == {None}
 
 
 TEXTS = st.text(st.sampled_from("\x00\x01,aé€😀"), max_size=3)
@@ -150,54 +154,54 @@ NAMES = st.text(st.sampled_from("\x01,aé€😀"), min_size=1, max_size=3)
     gaps=st.sets(st.integers(0, 7), max_size=3),
 )
 @example(drafts=[draft("\x01", group="\x01"), draft("", group=None)], gaps=set())
-@example(drafts=[draft(at, group="g", revision=at) for at in range(4)], gaps=set())
-@example(drafts=[draft({"at": at}, group="g") for at in range(4)], gaps={1})
+@example(drafts=[draft(number, group="g", revision=number) for number in range(4)], gaps=set())
+@example(drafts=[draft({"at": number}, group="g") for number in range(4)], gaps={1})
 @example(drafts=[draft("a", revision=1), draft("b"), draft(3, attributes={"a": ""})], gaps=set())
 def test_arrow_batches_and_single_rows_have_the_same_values(
     request: pytest.FixtureRequest, kind: str, drafts: list[Draft], gaps: set[int]
 ) -> None:
     if kind == "sqlite":
-        at = str(request.getfixturevalue("tmp_path_factory").mktemp("log") / "shop.db")
+        address = str(request.getfixturevalue("tmp_path_factory").mktemp("log") / "shop.db")
     else:
-        at = request.getfixturevalue("postgres_url")  # the same for all examples
-    with inturn.open(at, durable=False) as db:
+        address = request.getfixturevalue("postgres_url")  # the same for all examples
+    with inturn.open(address, durable=False) as db:
         queue = db.queue("payments")
         queue.send_many(drafts)
         for gap in gaps:
-            queue.ack([each for each in queue.receive(10) if each.sequence_number % 8 == gap])
+            queue.ack([message for message in queue.receive(10) if message.sequence_number % 8 == gap])
         peeked = queue.peek(10)
-        told = rows(batch(at, partitions=1))
+        read_rows = rows(batch(address, partitions=1))
         queue.delete()
-    assert [row["sequence_number"] for row in told] == [each.sequence_number for each in peeked]
-    assert [row["group"] for row in told] == [each.group for each in peeked]
-    assert [row["revision"] for row in told] == [each.revision for each in peeked]
-    assert [json.loads(row["attributes"] or "{}") for row in told] == [each.attributes for each in peeked]
-    assert [row["sent_at"] for row in told] == [each.sent_at for each in peeked]
-    for row, each in zip(told, peeked, strict=True):
-        text = base64.b64encode(each.body).decode() if isinstance(each.body, bytes) else each.body
+    assert [row["sequence_number"] for row in read_rows] == [message.sequence_number for message in peeked]
+    assert [row["group"] for row in read_rows] == [message.group for message in peeked]
+    assert [row["revision"] for row in read_rows] == [message.revision for message in peeked]
+    assert [json.loads(row["attributes"] or "{}") for row in read_rows] == [message.attributes for message in peeked]
+    assert [row["sent_at"] for row in read_rows] == [message.sent_at for message in peeked]
+    for row, message in zip(read_rows, peeked, strict=True):
+        text = base64.b64encode(message.body).decode() if isinstance(message.body, bytes) else message.body
         assert (json.loads(row["body"]) if row["content"] == "json" else row["body"]) == text
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 50])
 def test_partitions_contain_each_message_once_in_order(queue: Queue, at: str, partitions: int) -> None:
     sent = fill(queue, 40)
-    found = parts(batch(at, partitions=partitions))
-    assert [row["sequence_number"] for part in found for row in part] == sent
-    assert len(found) == min(partitions, 40)
-    assert min(map(len, found)) == 40 // min(partitions, 40)
-    assert max(map(len, found)) == -(-40 // partitions)
+    read_parts = parts(batch(at, partitions=partitions))
+    assert [row["sequence_number"] for part in read_parts for row in part] == sent
+    assert len(read_parts) == min(partitions, 40)
+    assert min(map(len, read_parts)) == 40 // min(partitions, 40)
+    assert max(map(len, read_parts)) == -(-40 // partitions)
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 8])
 def test_partition_by_group_puts_each_group_in_one_partition_in_order(queue: Queue, at: str, partitions: int) -> None:
     sent = fill(queue, 300, groups=40) + [queue.send("x").sequence_number for _ in range(20)]
-    found = parts(batch(at, partitionBy="group", partitions=partitions))
-    assert len(found) == partitions
-    assert all(found)
-    for part in found:
+    read_parts = parts(batch(at, partitionBy="group", partitions=partitions))
+    assert len(read_parts) == partitions
+    assert all(read_parts)
+    for part in read_parts:
         assert [row["sequence_number"] for row in part] == sorted(row["sequence_number"] for row in part)
-    assert sorted(row["sequence_number"] for part in found for row in part) == sent
-    where = [{row["group"] for row in part} - {None} for part in found]
+    assert sorted(row["sequence_number"] for part in read_parts for row in part) == sent
+    where = [{row["group"] for row in part} - {None} for part in read_parts]
     assert sum(map(len, where)) == 40
 
 
@@ -217,9 +221,9 @@ def test_arrow_batches_are_bounded_by_rows_and_by_bytes(queue: Queue, at: str, m
     monkeypatch.setattr(limits, "SOURCE_ARROW_BYTES", 1000)
     monkeypatch.setattr(limits, "SOURCE_FETCH_ROWS", 2)
     monkeypatch.setattr(limits, "SOURCE_ARROW_ROWS", 20)
-    queue.send_many([draft("x" * (600 if at < 10 else 1)) for at in range(100)])
+    queue.send_many([draft("x" * (600 if number < 10 else 1)) for number in range(100)])
     (part,) = batch(at, partitions=1).partitions()
-    assert [each.num_rows for each in batch(at).read(part)] == [2] * 5 + [20] * 4 + [10]
+    assert [chunk.num_rows for chunk in batch(at).read(part)] == [2] * 5 + [20] * 4 + [10]
 
 
 def test_after_and_up_to_limit_a_batch_by_sequence_number(queue: Queue, at: str) -> None:
@@ -244,8 +248,8 @@ def test_since_and_until_limit_a_batch_by_time(queue: Queue, at: str) -> None:
 
 def test_a_reader_returns_only_the_requested_columns(queue: Queue, at: str) -> None:
     fill(queue, 1)
-    wanted = struct("body string, sequence_number bigint")
-    (row,) = rows(source(at).reader(wanted))
+    columns = struct("body string, sequence_number bigint")
+    (row,) = rows(source(at).reader(columns))
     assert list(row) == ["body", "sequence_number"]
     for ddl in ("body string, amount bigint", "revision int"):
         with pytest.raises(InputError, match=r"no column (amount bigint|revision int); existing columns: seq"):
@@ -279,9 +283,9 @@ def test_a_stream_keeps_acknowledged_messages_until_spark_has_committed(queue: Q
 
 def test_random_micro_batches_and_restarts_give_each_message_once(queue: Queue, at: str) -> None:
     chance = random.Random(5)
-    reader, sent, found = stream(at), [], []
+    reader, sent, received = stream(at), [], []
     offset = reader.initialOffset()
-    while len(sent) < 300 or found != sent:
+    while len(sent) < 300 or received != sent:
         if len(sent) < 300:
             sent += fill(queue, chance.randrange(30))
             queue.ack(queue.receive(chance.randint(1, 10)))
@@ -293,7 +297,7 @@ def test_random_micro_batches_and_restarts_give_each_message_once(queue: Queue, 
         assert len(read) <= 25
         if chance.random() < 0.3:
             assert numbers(reader, offset, end) == read
-        found += read
+        received += read
         offset = end
     reader.stop()
 
@@ -307,7 +311,7 @@ def test_max_rows_per_batch_counts_rows_in_a_log_with_sequence_gaps(queue: Queue
     offsets = [start]
     while (end := reader.latestOffset(offsets[-1], limit)) != offsets[-1]:
         offsets.append(end)
-    assert [each["sequence_number"] for each in offsets[1:]] == [sent[13], sent[17], sent[19]]
+    assert [offset["sequence_number"] for offset in offsets[1:]] == [sent[13], sent[17], sent[19]]
     reader.stop()
 
 
@@ -355,7 +359,7 @@ def test_acknowledge_acks_the_messages_committed_by_spark(
     end = reader.latestOffset(start, ReadMaxRows(15))
     assert queue.depth().messages == 20
     reader.latestOffset(end, ReadMaxRows(15))
-    assert [each.sequence_number for each in queue.peek(20)] == [sent[0], *sent[15:]], (
+    assert [message.sequence_number for message in queue.peek(20)] == [sent[0], *sent[15:]], (
         "somebody is at work on the first"
     )
     held.ack()
@@ -368,9 +372,9 @@ def test_acknowledge_acks_the_messages_committed_by_spark(
 
 @pytest.mark.parametrize("at", ["sqlite"], indirect=True)
 def test_a_missing_database_file_or_queue_is_refused(queue: Queue, tmp_path: Path) -> None:
-    at = {"path": f"{tmp_path}/none.db#payments"}
+    options = {"path": f"{tmp_path}/none.db#payments"}
     with pytest.raises(StoreError, match=r"no database '.*none\.db'"):
-        QueueSource(at).schema()
+        QueueSource(options).schema()
     with pytest.raises(NoSuchQueue, match="no queue 'paymets'; existing queues: other, payments"):
         QueueSource({"path": f"{tmp_path}/shop.db#paymets"}).schema()
     with pytest.raises(InputError, match=r'write load\("shop.db#payments"\)'):
@@ -386,9 +390,9 @@ def test_an_unreachable_server_or_missing_queue_is_refused_without_the_password(
     queue: Queue, at: str, postgres_schemas: Any
 ) -> None:
     nowhere = {"path": "postgresql://ann:secret@127.0.0.1:1/shop#payments"}
-    with pytest.raises(StoreError, match=r"postgresql://ann@127.0.0.1:1/shop: connection") as told:
+    with pytest.raises(StoreError, match=r"postgresql://ann@127.0.0.1:1/shop: connection") as caught:
         QueueSource(nowhere).schema()
-    assert "secret" not in f"{told.getrepr(style='long', chain=True)}".replace(nowhere["path"], "")
+    assert "secret" not in f"{caught.getrepr(style='long', chain=True)}".replace(nowhere["path"], "")
     with pytest.raises(NoSuchQueue, match="no queue 'paymets'; existing queues: other, payments"):
         QueueSource({"path": f"{at}#paymets"}).schema()
     with pytest.raises(InputError, match=r"^'postgresql://ann@h/shop' names no queue: write load\("):
@@ -413,14 +417,14 @@ def test_a_partition_is_read_only_from_the_queue_that_the_driver_opened(db: Data
 def test_a_stream_continues_after_its_driver_connections_are_terminated(
     queue: Queue, at: str, postgres_server: str
 ) -> None:
-    ours = at.rpartition("%3D")[2]
-    reader = stream(f"{at}&application_name={ours}")
+    app_name = at.rpartition("%3D")[2]
+    reader = stream(f"{at}&application_name={app_name}")
     start = reader.initialOffset()
     for _ in range(2):
         sent = fill(queue, 5)
         with psycopg.connect(postgres_server) as connection:
             ended = connection.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s", (ours,)
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s", (app_name,)
             ).fetchall()
         assert len(ended) >= 2, "that which reads, and that which moves the reader"
         end = reader.latestOffset(start, ALL)

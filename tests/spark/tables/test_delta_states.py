@@ -57,20 +57,22 @@ def pipeline(state: type = Account, **more: Any) -> Pipeline:
 
 
 def rows(*revisions: int, accounts: str = "ab", amount: int = 2) -> list[dict[str, Any]]:
-    return [{"account": each, "revision": revision, "amount": amount} for each in accounts for revision in revisions]
+    return [
+        {"account": account, "revision": revision, "amount": amount} for account in accounts for revision in revisions
+    ]
 
 
 def history(seed: int) -> list[list[dict[str, Any]]]:
     """Steps of messages: early, late, twice, one that fails; some steps have none."""
     chance = random.Random(seed)
-    found = [rows(n, accounts=account, amount=chance.randint(0, 9)) for account in "abcdefgh" for n in range(1, 12)]
-    chance.shuffle(found)
-    found[7][0]["amount"] = -1
+    remaining = [rows(n, accounts=account, amount=chance.randint(0, 9)) for account in "abcdefgh" for n in range(1, 12)]
+    chance.shuffle(remaining)
+    remaining[7][0]["amount"] = -1
     steps: list[list[dict[str, Any]]] = []
-    while found:
+    while remaining:
         size = chance.choice([0, 1, 3, 9])
-        steps.append([each for part in found[:size] for each in part])
-        found = found[size:]
+        steps.append([message for part in remaining[:size] for message in part])
+        remaining = remaining[size:]
     return steps
 
 
@@ -94,14 +96,14 @@ def told(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def by_store(bench: Bench) -> dict[str, tuple[Any, ...]]:
     return {
-        each.group: (
-            each.status if each.status in SETTLED else "parked",
-            each.reached,
-            each.held,
-            each.step,
-            *each.state.values(),
+        group.group: (
+            group.status if group.status in SETTLED else "parked",
+            group.reached,
+            group.held,
+            group.step,
+            *group.state.values(),
         )
-        for each in SparkInspector(bench.root).groups()
+        for group in SparkInspector(bench.root).groups()
     }
 
 
@@ -135,8 +137,10 @@ def test_the_change_feed_contains_the_changes_of_each_step(bench: Bench) -> None
         bench.step(messages)
         publish_states(bench.store, "ledger")
     feed = pa.table(table(bench).load_cdf(starting_version=0)).to_pylist()
-    found = sorted((each["_commit_version"], each["_change_type"], each["group"], each["balance"]) for each in feed)
-    assert found == [
+    changes = sorted(
+        (change["_commit_version"], change["_change_type"], change["group"], change["balance"]) for change in feed
+    )
+    assert changes == [
         (0, "insert", "a", 2),
         (0, "insert", "b", 2),
         (1, "update_postimage", "a", 4),
@@ -203,7 +207,7 @@ def test_concurrent_publishers_publish_each_states_step_once(bench: Bench) -> No
         bench.step(rows(revision))
     with ThreadPoolExecutor(4) as pool:
         done = list(pool.map(lambda _: publish_states(bench.store, "ledger"), range(4)))
-    assert {each.step for each in done} == {6}
+    assert {progress.step for progress in done} == {6}
     assert table(bench).version() == 5
     assert by_delta(bench) == by_store(bench)
 

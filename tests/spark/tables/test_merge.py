@@ -57,12 +57,12 @@ def test_merging_levels_keeps_the_results_and_bounds_the_files(tmp_path: Path) -
         Bench(ledger, SCHEMA, root=tmp_path / "merged", bounds=Bounds(levels=2)) as merging,
     ):
         for number in range(1, 30):
-            some = [
+            messages = [
                 *rows(number, account=f"every {number % 3}"),
                 *rows(2 * number % 7 + 1),
                 *rows(1, account=f"{number}"),
             ]
-            assert plain.step(some) == merging.step(some)
+            assert plain.step(messages) == merging.step(messages)
             seen, expected = merging.seen(), plain.seen()
             assert seen == expected
             last = merging.store.latest()
@@ -99,12 +99,12 @@ def test_the_vacuum_command_prints_what_it_keeps(tmp_path: Path) -> None:
 
     young = vacuum_files(bench.root, keep_steps=2)
     assert young.deleted == []
-    there = len(young.younger)
-    assert there > 0
-    kept = f"{there} unneeded files kept, younger than 1 day; change the age with --older-than"
-    assert run() == f"0 files deleted\n{kept}\n"
+    count = len(young.younger)
+    assert count > 0
+    notice = f"{count} unneeded files kept, younger than 1 day; change the age with --older-than"
+    assert run() == f"0 files deleted\n{notice}\n"
     assert json.loads(run("--json")) == {"deleted": [], "younger": young.younger}
-    assert run("--older-than", "0 seconds") == f"{there} files deleted\n"
+    assert run("--older-than", "0 seconds") == f"{count} files deleted\n"
     wrong = CliRunner().invoke(app, ["vacuum", str(bench.root), "--older-than", "soon"])
     assert (wrong.exit_code, wrong.stderr.startswith("InputError: --older-than is 'soon'; expected")) == (
         1,

@@ -45,21 +45,21 @@ def asked(target: StatesTable, query: str) -> list[tuple[Any, ...]]:
 
 
 def by_postgres(target: StatesTable) -> set[tuple[Any, ...]]:
-    found = asked(target, 'select "group", status, revision, held, step, state::text from balances')
-    return {(*row[:-1], row[-1].replace(" ", "")) for row in found}
+    selected = asked(target, 'select "group", status, revision, held, step, state::text from balances')
+    return {(*row[:-1], row[-1].replace(" ", "")) for row in selected}
 
 
 def by_store(bench: Bench) -> set[tuple[Any, ...]]:
     return {
         (
-            each.group,
-            each.status if each.status in (Status.OPEN, Status.WAITING) else "parked",
-            each.reached,
-            each.held,
-            each.step,
-            as_jsonb(each.state),
+            group.group,
+            group.status if group.status in (Status.OPEN, Status.WAITING) else "parked",
+            group.reached,
+            group.held,
+            group.step,
+            as_jsonb(group.state),
         )
-        for each in SparkInspector(bench.root).groups()
+        for group in SparkInspector(bench.root).groups()
     }
 
 
@@ -113,7 +113,7 @@ def test_concurrent_publishers_write_the_states_of_the_last_step(bench: Bench, t
     for revision in range(1, 6):
         bench.step(rows(revision))
     with ThreadPoolExecutor(4) as pool:
-        assert {each.step for each in pool.map(lambda _: publish(bench, target), range(4))} == {5}
+        assert {progress.step for progress in pool.map(lambda _: publish(bench, target), range(4))} == {5}
     assert by_postgres(target) == by_store(bench)
 
 
@@ -152,9 +152,9 @@ def test_an_unreachable_postgres_is_reported_without_the_password(bench: Bench) 
     bench.step(rows(1))
     with pytest.raises(
         StoreError, match=r"cannot write the states to postgresql://me@127.0.0.1:1/shop#balances: "
-    ) as told:
+    ) as caught:
         inturn.spark.publish(bench.root, to="postgresql://me:secret@127.0.0.1:1/shop#balances")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

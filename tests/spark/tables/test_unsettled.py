@@ -38,28 +38,32 @@ LEDGER = Pipeline(name="ledger", group="account", order=Gapless("revision"), han
 
 def told(store: Path) -> list[GroupStatus]:
     """Compare the three ways to see the groups that are not open, and return the groups."""
-    with SparkInspector(store) as look:
-        found = sorted((each for each in look.groups() if each.status != "open"), key=lambda each: each.group)
-        assert sorted(look.unsettled(), key=lambda each: each.group) == found
-        some = [each.group for each in found[::2]]
-        assert sorted(look.unsettled([*some, "every step", "none"]), key=lambda each: each.group) == found[::2]
-        assert sorted(look.briefs()) == [brief(each) for each in found]
-        assert len({each.group for each in look.groups()}) == len(list(look.groups()))
-        return found
+    with SparkInspector(store) as inspector:
+        unsettled = sorted(
+            (group for group in inspector.groups() if group.status != "open"), key=lambda group: group.group
+        )
+        assert sorted(inspector.unsettled(), key=lambda group: group.group) == unsettled
+        names = [group.group for group in unsettled[::2]]
+        assert (
+            sorted(inspector.unsettled([*names, "every step", "none"]), key=lambda group: group.group) == unsettled[::2]
+        )
+        assert sorted(inspector.briefs()) == [brief(group) for group in unsettled]
+        assert len({group.group for group in inspector.groups()}) == len(list(inspector.groups()))
+        return unsettled
 
 
-def brief(each: GroupStatus) -> GroupBrief:
-    oldest = None if each.oldest is None else round(each.oldest.timestamp() * 1_000_000)
-    return GroupBrief(each.group, each.status, last_line(each.error), each.held, oldest)
+def brief(group: GroupStatus) -> GroupBrief:
+    oldest = None if group.oldest is None else round(group.oldest.timestamp() * 1_000_000)
+    return GroupBrief(group.group, group.status, last_line(group.error), group.held, oldest)
 
 
 def forget_files(store: Path) -> None:
     """Make the last manifest like that of an erasure, which has no such files."""
-    at = SparkStore(store)
-    last = at.latest()
+    opened = SparkStore(store)
+    last = opened.latest()
     assert last is not None
     levels = [msgspec.structs.replace(level, unsettled=None) for level in last.levels]
-    at.files.replace(manifest_name(last.step), msgspec.json.encode(msgspec.structs.replace(last, levels=levels)))
+    opened.files.replace(manifest_name(last.step), msgspec.json.encode(msgspec.structs.replace(last, levels=levels)))
 
 
 @pytest.mark.slow
@@ -71,17 +75,17 @@ def test_the_unsettled_files_contain_the_groups_found_by_a_full_scan(
     bounds = Bounds(levels=levels, row_group_rows=2)
     with Bench(LEDGER, SCHEMA, hashes=hashes, seed=seed, bounds=bounds) as bench:
         for number in range(1, 8):
-            some = [
+            messages = [
                 *rows(number, account="every step", amount=2),
                 *rows(chance.randint(1, 4), account=f"g{chance.randint(0, 5)}", amount=chance.randint(1, 4)),
                 *rows(chance.randint(1, 4), account=f"g{chance.randint(0, 5)}", amount=2),
             ]
-            bench.step(some)
-            parked = [each.group for each in told(bench.root) if each.status == "failed"]
+            bench.step(messages)
+            parked = [group.group for group in told(bench.root) if group.status == "failed"]
             if parked and chance.random() < 0.5:
-                with SparkInspector(bench.root) as look:
+                with SparkInspector(bench.root) as inspector:
                     action = chance.choice([DecisionAction.DROP, DecisionAction.GIVE_UP])
-                    look.record(look.prepare(action, chance.choice(parked), by="ann"))
+                    inspector.record(inspector.prepare(action, chance.choice(parked), by="ann"))
             if chance.random() < 0.2:
                 forget_files(bench.root)
                 told(bench.root)
@@ -89,7 +93,7 @@ def test_the_unsettled_files_contain_the_groups_found_by_a_full_scan(
 
 def test_listing_parked_groups_reads_only_the_unsettled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Bench(LEDGER, SCHEMA, root=tmp_path / "store") as bench:
-        bench.step([each for n in range(50) for each in rows(1, account=f"g{n}", amount=n + 1 if n < 3 else 2)])
+        bench.step([message for n in range(50) for message in rows(1, account=f"g{n}", amount=n + 1 if n < 3 else 2)])
         bench.step(rows(1, account="one more", amount=2))
     read: list[str] = []
     upto = SortedBatches.upto
@@ -99,12 +103,12 @@ def test_listing_parked_groups_reads_only_the_unsettled_files(tmp_path: Path, mo
         return upto(self, bound)
 
     monkeypatch.setattr(SortedBatches, "upto", noted)
-    with SparkInspector(bench.root) as look:
-        assert sorted(each.group for each in look.briefs()) == ["g0", "g2"]
+    with SparkInspector(bench.root) as inspector:
+        assert sorted(group.group for group in inspector.briefs()) == ["g0", "g2"]
         assert read
         assert all(path.startswith("data/unsettled/") for path in read)
         read.clear()
-        assert len(list(look.groups())) == 51
+        assert len(list(inspector.groups())) == 51
         assert all(path.startswith("data/groups/") for path in read)
 
 
@@ -122,7 +126,7 @@ def test_parked_groups_are_found_by_a_full_scan_after_an_erasure(tmp_path: Path)
     with zipfile.ZipFile(GOLDEN) as packed:
         packed.extractall(tmp_path)
     store = tmp_path / "store"
-    before = [(each.group, each.status) for each in told(store)]
+    before = [(group.group, group.status) for group in told(store)]
     assert before == [("failed", "failed"), ("waits", "waiting")]
     first = SparkStore(store).latest()
     assert erase_group(store, "unknown", by="officer") == ErasedRows(is_known=False, outputs=0, rejected=0, held=0)
@@ -131,8 +135,8 @@ def test_parked_groups_are_found_by_a_full_scan_after_an_erasure(tmp_path: Path)
     last = SparkStore(store).latest()
     assert last is not None
     assert [level.unsettled for level in last.levels] == [None]
-    assert [(each.group, each.status) for each in told(store)] == [("failed", "failed"), ("waits", "given up")]
+    assert [(group.group, group.status) for group in told(store)] == [("failed", "failed"), ("waits", "given up")]
     erase_group(store, "waits", by="officer")
-    again = SparkStore(store).latest()
-    assert again is not None
-    assert again.step == last.step
+    latest = SparkStore(store).latest()
+    assert latest is not None
+    assert latest.step == last.step

@@ -74,18 +74,18 @@ def _without_nulls(names: Sequence[str], columns: Sequence[ContentTexts]) -> pa.
     """Return the JSON of each row without its null values."""
     parts: list[Any] = []
     for name, column in sorted(zip(names, columns, strict=True), key=lambda pair: pair[0]):
-        before, behind = canonical(name) + ":" + column.quote, column.quote + ","
-        parts.append(pc.fill_null(pc.binary_join_element_wise(before, column.inner, behind, ""), ""))
+        before, suffix = canonical(name) + ":" + column.quote, column.quote + ","
+        parts.append(pc.fill_null(pc.binary_join_element_wise(before, column.inner, suffix, ""), ""))
     inner = pc.ascii_rtrim(pc.binary_join_element_wise(*parts, ""), ",")
     return pc.binary_join_element_wise("{", inner, "}", "")
 
 
 def _hashes(texts: pa.Array) -> list[bytes]:
     rows = texts.cast(pa.binary()).to_pylist()
-    found = []
+    row_digests = []
     copy = _SHA256.copy  # a copy of an empty hash is much cheaper than a new one
     for row in rows:
-        each = copy()
-        each.update(row)
-        found.append(each.digest())
-    return found
+        hasher = copy()
+        hasher.update(row)
+        row_digests.append(hasher.digest())
+    return row_digests

@@ -70,9 +70,9 @@ def column_list(df: "DataFrame") -> str:
     return ", ".join(name for name in df.columns if not is_reserved(name)) or "none"
 
 
-def reserved_name_error(found: str) -> InputError:
+def reserved_name_error(fault: str) -> InputError:
     """Return the error for a column with a reserved name."""
-    return InputError(f"{found}; names that begin with {OWN} are reserved: rename it")
+    return InputError(f"{fault}; names that begin with {OWN} are reserved: rename it")
 
 
 def check_reserved_names(df: "DataFrame") -> None:
@@ -88,12 +88,12 @@ def type_at(schema: "StructType", names: Sequence[str]) -> "DataType | None":
     """Return the type of a column or of a field within structs; None if there is none."""
     from pyspark.sql.types import StructType
 
-    found: DataType = schema
+    data_type: DataType = schema
     for name in names:
-        if not isinstance(found, StructType) or name not in found.names:
+        if not isinstance(data_type, StructType) or name not in data_type.names:
             return None
-        found = found[name].dataType
-    return found
+        data_type = data_type[name].dataType
+    return data_type
 
 
 def try_cast(sql: str, kind: str) -> "Column":

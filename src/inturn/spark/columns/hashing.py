@@ -14,7 +14,7 @@ def group_hash(group: str) -> int:
 
 def bucket_bounds(bucket: int, buckets: int) -> tuple[int, int]:
     """Return the least and the greatest hash of a bucket; the high 32 bits divide the hash range into equal parts."""
-    low, end = (-(-(each << 32) // buckets) - (1 << 31) for each in (bucket, bucket + 1))
+    low, end = (-(-(number << 32) // buckets) - (1 << 31) for number in (bucket, bucket + 1))
     return low << 32, (end << 32) - 1
 
 

@@ -43,7 +43,7 @@ class MessageCodec:
     def __init__(self, pipeline: Pipeline, columns: Sequence[str]) -> None:
         self._record, self._pipeline = pipeline.message, pipeline
         self._time = None if pipeline.time is None else parts(pipeline.time)[0]
-        self._partly = [each for each in pipeline.left_out if pipeline.in_content(each)]
+        self._partly = [name for name in pipeline.left_out if pipeline.in_content(name)]
         self._converted: set[str] = set()
         if pipeline.message is None:
             self.names = list(columns)
@@ -92,18 +92,20 @@ class MessageCodec:
         if record is None:
             return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], {}
         if is_model(record):
-            made = [
+            built = [
                 _try_build(record, dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)
             ]
             for name in names:
-                columns[name] = [getattr(each, name, value) for each, value in zip(made, columns[name], strict=True)]
-            return made, _refusals(made)
+                columns[name] = [
+                    getattr(message, name, value) for message, value in zip(built, columns[name], strict=True)
+                ]
+            return built, _refusals(built)
         try:
             return self._make(*columns.values()), {}
         except Exception:  # noqa: BLE001 - the type's own checks may raise anything: then each row for itself
             rows = (dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True))
-            made = [_try_build(record, row) for row in rows]
-            return made, _refusals(made)
+            built = [_try_build(record, row) for row in rows]
+            return built, _refusals(built)
 
     def from_table(self, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
         """Return the messages of a table, and the rows that do not fit, with the reasons."""
@@ -114,20 +116,20 @@ class MessageCodec:
         """Return the digests of some rows of a table; ``columns`` are the table's columns as Python values."""
         names = [*self._content, *(field.name for field in self._default_content)]
         absent = [[field.default() if field.default else None] * len(rows) for field in self._default_content]
-        whole = rows == range(len(table))
-        if not whole:
+        is_whole = rows == range(len(table))
+        if not is_whole:
             columns = {name: [columns[name][row] for row in rows] for name in self._content}
-        given = [columns[name] for name in self._content]
+        value_lists = [columns[name] for name in self._content]
         for name in self._partly:
             if name in self._content:
-                at = self._content.index(name)
-                given[at] = [self._pipeline.content_of(name, value) for value in given[at]]
+                index = self._content.index(name)
+                value_lists[index] = [self._pipeline.content_of(name, value) for value in value_lists[index]]
         if len(rows) < _FEW:
-            return digests(names, [*given, *absent])
-        chosen = table if whole else table.select(self._content).take(pa.array(rows))
+            return digests(names, [*value_lists, *absent])
+        chosen = table if is_whole else table.select(self._content).take(pa.array(rows))
         converted = self._converted.union(self._partly)
         arrays = [None if name in converted else chosen[name].combine_chunks() for name in self._content]
-        texts = map(contents.texts, [*arrays, *([None] * len(absent))], [*given, *absent])
+        texts = map(contents.texts, [*arrays, *([None] * len(absent))], [*value_lists, *absent])
         return contents.digests(names, list(texts))
 
 
@@ -135,14 +137,14 @@ def _try_build(record: type, fields: dict[str, Any]) -> Any:
     return attempted(record, lambda: _validated(record, fields) if is_model(record) else record(**fields))
 
 
-def _validated(model: type, given: dict[str, Any]) -> Any:
-    fields = filled(model, given)
-    why = lacking(model, fields)
-    return make(model, fields) if why is None else InvalidMarker(why)
+def _validated(model: type, record_values: dict[str, Any]) -> Any:
+    fields = filled(model, record_values)
+    reason = lacking(model, fields)
+    return make(model, fields) if reason is None else InvalidMarker(reason)
 
 
-def _refusals(made: Sequence[Any]) -> dict[int, str]:
-    return {row: each.why for row, each in enumerate(made) if isinstance(each, InvalidMarker)}
+def _refusals(built: Sequence[Any]) -> dict[int, str]:
+    return {row: message.why for row, message in enumerate(built) if isinstance(message, InvalidMarker)}
 
 
 def _needs_no_conversion(field: RecordField, kind: pa.DataType) -> bool:
@@ -166,11 +168,11 @@ def _convert(field: RecordField, column: list[Any], source: pa.ChunkedArray, bad
     fill = fill_of(field.type)
     if fill is not None:
         column = [None if value is None else fill(value, False) for value in column]  # noqa: FBT003 - as it is called
-    wanted: Any = typing.Optional[field.type]  # noqa: UP045 - built at run time
+    target: Any = typing.Optional[field.type]  # noqa: UP045 - built at run time
     try:
-        return msgspec.convert(column, list[wanted], strict=False, dec_hook=decoded)
+        return msgspec.convert(column, list[target], strict=False, dec_hook=decoded)
     except Exception:  # noqa: BLE001 - the checks of a record within may raise anything
-        return [_convert_one(field, wanted, row, value, bad) for row, value in enumerate(column)]
+        return [_convert_one(field, target, row, value, bad) for row, value in enumerate(column)]
 
 
 def _default_of(field: RecordField, row: int, bad: dict[int, str]) -> Any:
@@ -180,9 +182,9 @@ def _default_of(field: RecordField, row: int, bad: dict[int, str]) -> Any:
         bad.setdefault(row, f"cannot compute the default of {field.name}: {error_text(error)}")
 
 
-def _convert_one(field: RecordField, wanted: Any, row: int, value: Any, bad: dict[int, str]) -> Any:
+def _convert_one(field: RecordField, target: Any, row: int, value: Any, bad: dict[int, str]) -> Any:
     try:
-        return msgspec.convert(value, wanted, strict=False, dec_hook=decoded)
+        return msgspec.convert(value, target, strict=False, dec_hook=decoded)
     except Exception as error:  # noqa: BLE001 - as above
-        why = error if isinstance(error, msgspec.ValidationError) else error_text(error)
-        bad.setdefault(row, f"{field.name} is {value!r}: {why}")
+        reason = error if isinstance(error, msgspec.ValidationError) else error_text(error)
+        bad.setdefault(row, f"{field.name} is {value!r}: {reason}")

@@ -44,11 +44,9 @@ def check_names(fields: Iterable[str]) -> None:
     own = next((name for name in names if is_reserved(name)), None)
     if own is not None:
         raise StateError(f"the state has a field {own!r}; names that begin with {OWN} are reserved: rename it")
-    found = duplicate_names(names)
-    if found is not None:
-        msg = (
-            f"the state has the fields {found[0]!r} and {found[1]!r}, which Spark and most engines treat as one column"
-        )
+    pair = duplicate_names(names)
+    if pair is not None:
+        msg = f"the state has the fields {pair[0]!r} and {pair[1]!r}, which Spark and most engines treat as one column"
         raise StateError(f"{msg}: rename one of them")
 
 

@@ -40,7 +40,7 @@ def record_fields(record: type) -> list[RecordField]:
     defaults = _defaults(record) if field_names(record) else {}
     for name in field_names(record) or ():
         hint, arguments = hints[name], typing.get_args(hints[name])
-        options = [each for each in arguments if each is not types.NoneType]
+        options = [argument for argument in arguments if argument is not types.NoneType]
         union = typing.get_origin(hint) in (typing.Union, types.UnionType)
         optional = (union and len(options) < len(arguments)) or hint in (Any, None)
         fields.append(RecordField(name, options[0] if union and len(options) == 1 else hint, optional, defaults[name]))
@@ -55,7 +55,7 @@ def _defaults(record: Any) -> dict[str, Callable[[], Any] | None]:
             for name, field in record.__pydantic_fields__.items()
         }
     described = dataclasses.fields if dataclasses.is_dataclass(record) else msgspec.structs.fields
-    return {each.name: _default(each) for each in described(record)}
+    return {field.name: _default(field) for field in described(record)}
 
 
 def _default(described: Any) -> Callable[[], Any] | None:
@@ -76,7 +76,7 @@ def row_builder(record: type, names: Sequence[str]) -> Callable[..., list[Any]]:
             restored(record, dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)
         ]
     places = inspect.signature(record).parameters.values()
-    order = [each.name for each in places if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+    order = [parameter.name for parameter in places if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
     if list(names) == order[: len(names)]:
         return lambda *columns: list(map(record, *columns))
     return lambda *columns: [record(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
@@ -89,7 +89,7 @@ def values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
         if column.type.tz is None:
             return typing.cast("list[Any]", moments.to_pylist())
         # Arrow's UTC is not the standard library's, which all other engines use.
-        return [None if each is None else each.replace(tzinfo=dt.UTC) for each in moments.to_pylist()]
+        return [None if moment is None else moment.replace(tzinfo=dt.UTC) for moment in moments.to_pylist()]
     if pa.types.is_integer(column.type) and column.null_count == 0:
         return typing.cast("list[Any]", column.to_numpy().tolist())
     if "map<" in str(column.type):

@@ -62,10 +62,10 @@ def check_supported(names: "Sequence[str]", schema: "StructType") -> None:
             raise InputError(fault)
 
 
-def _faults(whole: "DataType", column: str) -> Iterator[str]:
+def _faults(data_type: "DataType", column: str) -> Iterator[str]:
     """Yield a text for each part of a column that messages cannot carry."""
-    for path, kind, is_key, is_one_of_many in nested_types(whole, column):
-        named, twice = name_of(kind), duplicate_field_fault(path, kind)
+    for path, kind, is_key, is_one_of_many in nested_types(data_type, column):
+        named, duplicate = name_of(kind), duplicate_field_fault(path, kind)
         if named not in SUPPORTED_TYPES:
             yield _fault(path, kind.simpleString(), REMEDIES.get(named, _OTHERWISE))
         elif named == "NullType" and is_one_of_many:  # Arrow breaks arrays of these when it casts them
@@ -76,8 +76,8 @@ def _faults(whole: "DataType", column: str) -> Iterator[str]:
                 kind.simpleString(),
                 "convert the map to an array with map_entries(…), since a Python dict cannot have such keys",
             )
-        elif twice is not None:
-            yield twice
+        elif duplicate is not None:
+            yield duplicate
 
 
 class NestedType(NamedTuple):
@@ -98,31 +98,31 @@ def nested_types(
     kind: "DataType", path: str, *, is_key: bool = False, is_one_of_many: bool = False
 ) -> Iterator[NestedType]:
     """Yield a type and all types within it."""
-    found: Any = kind
+    data_type: Any = kind
     yield NestedType(path, kind, is_key, is_one_of_many)
     match name_of(kind):
         case "ArrayType":
-            yield from nested_types(found.elementType, f"{path}[]", is_one_of_many=True)
+            yield from nested_types(data_type.elementType, f"{path}[]", is_one_of_many=True)
         case "MapType":
-            yield from nested_types(found.keyType, f"a key of {path}", is_key=True, is_one_of_many=True)
-            yield from nested_types(found.valueType, f"{path}[]", is_one_of_many=True)
+            yield from nested_types(data_type.keyType, f"a key of {path}", is_key=True, is_one_of_many=True)
+            yield from nested_types(data_type.valueType, f"{path}[]", is_one_of_many=True)
         case "StructType":
-            for field in found.fields:
+            for field in data_type.fields:
                 yield from nested_types(field.dataType, inside(path, field.name), is_one_of_many=is_one_of_many)
 
 
 def duplicate_field_fault(path: str, kind: "DataType") -> str | None:
     """Return the error text for a struct with two fields of one name; None if it has none."""
     names: list[str] = getattr(kind, "names", [])
-    twice = next((name for name in names if names.count(name) > 1), None)
-    return None if twice is None else f"the column {path!r} has two fields named {twice!r}; rename one of them"
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    return None if duplicate is None else f"the column {path!r} has two fields named {duplicate!r}; rename one of them"
 
 
-def _fault(path: str, kind: str, mend: str) -> str:
-    return f"the column {path!r} is {kind}, which messages do not support: {mend}, or drop the column"
+def _fault(path: str, kind: str, remedy: str) -> str:
+    return f"the column {path!r} is {kind}, which messages do not support: {remedy}, or drop the column"
 
 
 def name_of(kind: "DataType") -> str:
     """Return the name of a type's class; ``UserDefinedType`` for every user-defined type."""
-    names = [each.__name__ for each in type(kind).__mro__]
+    names = [base.__name__ for base in type(kind).__mro__]
     return "UserDefinedType" if "UserDefinedType" in names else names[0]

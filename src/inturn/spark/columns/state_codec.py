@@ -149,10 +149,14 @@ class StateCodec:
 
     def _unpack_with_old(self, array: pa.StructArray, old: pa.StringArray) -> list[Any]:
         fields = [field for field in array.type if field.name != OLD]
-        others = pa.StructArray.from_arrays([pc.struct_field(array, field.name) for field in fields], fields=fields)
-        rest = iter(self.unpack(others.filter(old.is_null())))
-        kept = [None if text is None else msgspec.json.decode(text, type=_OldStateForm) for text in old.to_pylist()]
-        return [next(rest) if each is None else upgraded(self._pipeline, each.value, each.version) for each in kept]
+        current = pa.StructArray.from_arrays([pc.struct_field(array, field.name) for field in fields], fields=fields)
+        rest = iter(self.unpack(current.filter(old.is_null())))
+        old_forms = [
+            None if text is None else msgspec.json.decode(text, type=_OldStateForm) for text in old.to_pylist()
+        ]
+        return [
+            next(rest) if form is None else upgraded(self._pipeline, form.value, form.version) for form in old_forms
+        ]
 
     def _upgraded(self, array: pa.StructArray, older: PreviousFormat) -> list[Any]:
         columns = {field.name: values(pc.struct_field(array, field.name)) for field in array.type if field.name != OLD}
@@ -160,7 +164,7 @@ class StateCodec:
             columns[name] = [None if text is None else msgspec.json.decode(text) for text in columns[name]]
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         plain = [msgspec.to_builtins(row if older.is_record else row["state"], str_keys=True) for row in rows]
-        return [upgraded(self._pipeline, each, older.version) for each in plain]
+        return [upgraded(self._pipeline, state, older.version) for state in plain]
 
 
 class _OldStateForm(msgspec.Struct):
@@ -182,7 +186,7 @@ class _Column:
         self._wanted = typing.Optional[field.type] if field.optional else field.type  # noqa: UP045 - at run time
         texts = isinstance(field.type, type) and (
             field.type in (Decimal, uuid.UUID)
-            or (issubclass(field.type, enum.Enum) and all(isinstance(each.value, str) for each in field.type))
+            or (issubclass(field.type, enum.Enum) and all(isinstance(member.value, str) for member in field.type))
         )
         self._form = "column" if field.type in _COLUMNS else "text" if texts else "json"
         self.type = _COLUMNS.get(field.type, pa.string())
@@ -237,15 +241,17 @@ class _Column:
     def _json(self, value: Any) -> str:
         text = msgspec.json.encode(value, enc_hook=fields_of)
         try:
-            again = self._decoder.decode(text)
+            decoded_value = self._decoder.decode(text)
         except msgspec.ValidationError as error:
             self._refuse(repr(value), str(error))
-        if again != value:
-            self._refuse(repr(value), f"it would be read back as {again!r}; use JSON values, or a typed state")
+        if decoded_value != value:
+            self._refuse(repr(value), f"it would be read back as {decoded_value!r}; use JSON values, or a typed state")
         return text.decode()
 
-    def _refuse(self, what: str, mend: str) -> typing.NoReturn:
-        raise StateError(f"pipeline {self._pipeline!r}: the state field {self.name!r} cannot be stored: {what}: {mend}")
+    def _refuse(self, problem: str, reason: str) -> typing.NoReturn:
+        raise StateError(
+            f"pipeline {self._pipeline!r}: the state field {self.name!r} cannot be stored: {problem}: {reason}"
+        )
 
 
 def _gained_only_defaults(stored: str, now: str) -> bool:
@@ -281,12 +287,12 @@ def still_loads(stored: str, now: str) -> bool:
 
 def _without_annotations(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_without_annotations(each) for each in schema]
+        return [_without_annotations(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     named = ("properties", "$defs")  # their keys are user-defined names, which may equal a keyword
     return {
-        key: {name: _without_annotations(each) for name, each in value.items()}
+        key: {name: _without_annotations(inner) for name, inner in value.items()}
         if key in named
         else _without_annotations(value)
         for key, value in schema.items()
@@ -305,10 +311,10 @@ def _fits(stored: Any, now: Any) -> bool:
         not owed
         and {*stored, *grown, "required"} == {*now, *grown, "required"}
         and all(_all_fit(stored.get(key, {}), now.get(key, {})) for key in grown)
-        and all(_fits(each, now[key]) for key, each in stored.items() if key not in (*grown, "required"))
+        and all(_fits(value, now[key]) for key, value in stored.items() if key not in (*grown, "required"))
     )
 
 
 def _all_fit(stored: dict[str, Any], now: dict[str, Any]) -> bool:
     """Return whether all names still exist and their schemas fit."""
-    return all(name in now and _fits(each, now[name]) for name, each in stored.items())
+    return all(name in now and _fits(value, now[name]) for name, value in stored.items())

@@ -24,22 +24,22 @@ Inner = Iterator[tuple[Any, pa.DataType, str]]
 
 def unreadable(table: pa.Table) -> dict[int, str]:
     """Return the rows with values that Python lacks, each with the path to the first such value and its fault."""
-    found: dict[int, str] = {}
+    faults: dict[int, str] = {}
     for name in table.column_names:
         if _may_be_unreadable(table[name]):
-            for row, why in _faults(table[name], name):
-                found.setdefault(row, why)
-    return found
+            for row, fault in _faults(table[name], name):
+                faults.setdefault(row, fault)
+    return faults
 
 
 def as_texts(table: pa.Table) -> pa.Table:
     r"""Return readable rows: dates and times as text, bytes that are not UTF-8 as escapes such as ``\xe9``."""
-    for at, name in enumerate(table.column_names):
+    for index, name in enumerate(table.column_names):
         column, kind = table[name], table[name].type
         if _may_be_unreadable(column):
             readable = [_readable_value(value, kind) for value in _raw_values(column)]
-            whole = pa.array(readable, _raw(_readable_type(kind), texts=False)).cast(_readable_type(kind))
-            table = table.set_column(at, name, pa.chunked_array([whole]))
+            converted = pa.array(readable, _raw(_readable_type(kind), texts=False)).cast(_readable_type(kind))
+            table = table.set_column(index, name, pa.chunked_array([converted]))
     return table
 
 
@@ -85,9 +85,9 @@ def _has_key_twice(maps: pa.Array, keys: pa.Array) -> bool:
 
 def _faults(column: pa.ChunkedArray, name: str) -> Iterator[tuple[int, str]]:
     for row, value in enumerate(_raw_values(column)):
-        why = _fault(value, column.type, name)
-        if why is not None:
-            yield row, why
+        fault = _fault(value, column.type, name)
+        if fault is not None:
+            yield row, fault
 
 
 def _fault(value: Any, kind: pa.DataType, path: str) -> str | None:
@@ -101,10 +101,10 @@ def _fault(value: Any, kind: pa.DataType, path: str) -> str | None:
         return None if first <= value <= last else _NO_YEAR.format(path, _readable_value(value, kind))
     if pa.types.is_map(kind):
         keys = [key for key, _ in value]
-        twice = next((key for at, key in enumerate(keys) if key in keys[:at]), None)
-        if twice is not None:
-            return _TWICE.format(path, _readable_value(twice, kind.key_type))
-    return next(filter(None, (_fault(*each) for each in _inner(value, kind, path))), None)
+        duplicate = next((key for index, key in enumerate(keys) if key in keys[:index]), None)
+        if duplicate is not None:
+            return _TWICE.format(path, _readable_value(duplicate, kind.key_type))
+    return next(filter(None, (_fault(*item) for item in _inner(value, kind, path))), None)
 
 
 def _inner(value: Any, kind: pa.DataType, path: str) -> Inner:
@@ -113,12 +113,12 @@ def _inner(value: Any, kind: pa.DataType, path: str) -> Inner:
         for field in kind:
             yield value[field.name], field.type, inside(path, field.name)
     elif pa.types.is_map(kind):
-        for key, each in value:
+        for key, item in value:
             yield key, kind.key_type, f"a key of {path}"
-            yield each, kind.item_type, inside(path, _readable_value(key, kind.key_type))
+            yield item, kind.item_type, inside(path, _readable_value(key, kind.key_type))
     elif _is_list(kind):
-        for at, each in enumerate(value):
-            yield each, kind.value_type, f"{path}[{at}]"
+        for index, item in enumerate(value):
+            yield item, kind.value_type, f"{path}[{index}]"
 
 
 def _raw_values(column: pa.ChunkedArray) -> list[Any]:
@@ -164,8 +164,8 @@ def _readable_value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: _readable_value(value[field.name], field.type) for field in kind}
     if pa.types.is_map(kind):
-        return [(_readable_value(key, kind.key_type), _readable_value(each, kind.item_type)) for key, each in value]
-    return [_readable_value(each, kind.value_type) for each in value] if _is_list(kind) else value
+        return [(_readable_value(key, kind.key_type), _readable_value(item, kind.item_type)) for key, item in value]
+    return [_readable_value(item, kind.value_type) for item in value] if _is_list(kind) else value
 
 
 def _text(value: bytes) -> str:

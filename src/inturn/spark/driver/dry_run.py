@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def dry_run(
-    pipeline: Pipeline, at: SparkInspector, draft: DecisionDraft, *, now: dt.datetime | None = None
+    pipeline: Pipeline, inspector: SparkInspector, draft: DecisionDraft, *, now: dt.datetime | None = None
 ) -> Iterator[DryRun]:
     """Yield the effect that each decision of a draft would have if a step with this pipeline applied it now.
 
     Args:
         pipeline: the pipeline, with the corrected handler.
-        at: the store.
+        inspector: the store.
         draft: the decisions; see :meth:`inturn.core.pipeline.decision_service.DecisionService.prepare`.
         now: the time of the step; default: the clock.
 
@@ -47,19 +47,19 @@ def dry_run(
         StateError: if the state type no longer fits the store, or a state cannot be stored.
         HandlerError: if the handler is not pure, so that a state cannot be computed again.
     """
-    yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
-    wanted = {each.group: each for each in draft.decisions}
-    plan = Stepper(pipeline, at.store.location, without_spark=True).plan(None, now, final=False)
-    decisions = {name: each for name, each in plan.decisions.items() if each.group in wanted}
-    names = {each.group: each.name for each in draft.decisions}
-    decisions |= {each.name: brief(each) for each in draft.decisions}
+    yield from (DryRun(group, reason, None, None) for group, reason in draft.void.items())
+    by_group = {decision.group: decision for decision in draft.decisions}
+    plan = Stepper(pipeline, inspector.store.location, without_spark=True).plan(None, now, final=False)
+    decisions = {name: decision for name, decision in plan.decisions.items() if decision.group in by_group}
+    names = {decision.group: decision.name for decision in draft.decisions}
+    decisions |= {decision.name: brief(decision) for decision in draft.decisions}
     plan = structs.replace(plan, decisions=decisions, merge=0)
-    before = at.statuses(list(wanted))
+    before = inspector.statuses(list(by_group))
     for bucket in range(plan.buckets):
-        part = StoreSlice(at.store.files, *bucket_bounds(bucket, plan.buckets))
-        found, writer = _simulate_slice(pipeline, plan, part, at.last)
-        for group in found.groups:
-            void = found.verdicts.get(names[group], "the group does not exist")
+        part = StoreSlice(inspector.store.files, *bucket_bounds(bucket, plan.buckets))
+        slice_decisions, writer = _simulate_slice(pipeline, plan, part, inspector.last)
+        for group in slice_decisions.groups:
+            void = slice_decisions.verdicts.get(names[group], "the group does not exist")
             rejected = dict(writer.rejections.get(group, {}))
             after = writer.statuses.get(group)
             yield DryRun(group, void, before.get(group), after, writer.recorded_outputs.get(group, []), rejected)

@@ -71,38 +71,38 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
     if pipeline.message is None:
         check_supported(names, df.schema)
         return names
-    wanted = []
+    required = []
     for field in record_fields(pipeline.message):
         if field.name in names:
             _check_type(pipeline, field.name, field.type, kinds[field.name])
-            wanted.append(field.name)
+            required.append(field.name)
         elif field.default is None and not field.optional:
             kind = pipeline.message.__name__
             msg = f"the input has no column {field.name!r}, and {kind} has no default for it; add one of them"
             raise InputError(msg)
     arrival = parts(pipeline.arrival)[0] if pipeline.arrival else None
-    wanted += [name for name in [arrival] if name and name not in wanted]
-    check_supported(wanted, df.schema)
-    return wanted
+    required += [name for name in [arrival] if name and name not in required]
+    check_supported(required, df.schema)
+    return required
 
 
 def _check_names(df: "DataFrame") -> None:
     """Check that a DataFrame's column names are unique and not reserved; else raise InputError."""
     check_reserved_names(df)
-    found = duplicate_names(df.columns, fold=str if is_case_sensitive(df.sparkSession) else str.lower)
-    if found is not None:
-        same = found[0] == found[1]
-        what = f"more than one column {found[0]!r}" if same else f"the columns {found[0]!r} and {found[1]!r}"
-        why = "" if same else ", which differ only in case"
-        raise InputError(f"the input has {what}{why}; rename or drop one of them")
+    pair = duplicate_names(df.columns, fold=str if is_case_sensitive(df.sparkSession) else str.lower)
+    if pair is not None:
+        same = pair[0] == pair[1]
+        repeated = f"more than one column {pair[0]!r}" if same else f"the columns {pair[0]!r} and {pair[1]!r}"
+        detail = "" if same else ", which differ only in case"
+        raise InputError(f"the input has {repeated}{detail}; rename or drop one of them")
 
 
 def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
     """Return the type of the field at a path."""
     kind = type_at(df.schema, parts(path))
     if kind is None:
-        what = f"column {path!r}, which pipeline {pipeline.name!r} needs"
-        msg = f"the input has no {what}; existing columns: {column_list(df)}"
+        missing = f"column {path!r}, which pipeline {pipeline.name!r} needs"
+        msg = f"the input has no {missing}; existing columns: {column_list(df)}"
         if path in df.columns:
             msg += f"; write {joined([path])!r} for the column with a dot in its name"
         raise InputError(msg)
@@ -120,18 +120,19 @@ def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
         (pipeline.id, "group", _GROUPS),
         *((name, "position", (*INTEGERS, "decimal", *_TEXTS)) for name in pipeline.order.fields),
     ]
-    for name, what, allowed in checks:
+    for name, role, allowed in checks:
         if name is not None and kinds[name].partition("(")[0] not in allowed:
-            raise InputError(f"the column {name!r} is {kinds[name]}; expected {', '.join(allowed)}: {_MENDS[what]}")
+            raise InputError(f"the column {name!r} is {kinds[name]}; expected {', '.join(allowed)}: {_MENDS[role]}")
 
 
-def _check_type(pipeline: Pipeline, name: str, wanted: Any, kind: str) -> None:
-    fits = _FITS.get(wanted)
+def _check_type(pipeline: Pipeline, name: str, expected: Any, kind: str) -> None:
+    fits = _FITS.get(expected)
     plain = kind.partition("(")[0].partition(" collate ")[0]
     if fits is not None and plain not in (*fits, "void"):  # a void column holds only nulls
-        of = getattr(pipeline.message, "__name__", "the message")
+        message_type = getattr(pipeline.message, "__name__", "the message")
         raise InputError(
-            f"the column {name!r} is {kind}, but {of}.{name} is {wanted.__name__}; cast the column, or change the type"
+            f"the column {name!r} is {kind}, but {message_type}.{name} is {expected.__name__}; "
+            "cast the column, or change the type"
         )
 
 
@@ -162,8 +163,8 @@ class StepInput:
         group = quoted(first) if is_text else f"CAST({sql_of(pipeline.group)} AS string)"
         # Spark cannot hash a column that contains a map, which has no order.
         hashable = [name for name in columns if "map<" not in df.schema[name].dataType.simpleString()]
-        others = [quoted(name) for name in hashable if name != first]
-        alone = f"xxhash64({', '.join(others)})" if others else "0L"
+        other_names = [quoted(name) for name in hashable if name != first]
+        alone = f"xxhash64({', '.join(other_names)})" if other_names else "0L"
         read = {name: quoted(name) for name in columns}
         read |= {name: name for name in (CORRUPT, ARRIVED) if name in df.columns}
         if not is_text:

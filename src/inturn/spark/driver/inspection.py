@@ -60,7 +60,7 @@ class SparkInspector(DecisionService):
 
     @override
     def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
-        return (each for rows in self._unsettled(names) for each in self._statuses(rows))
+        return (status for rows in self._unsettled(names) for status in self._statuses(rows))
 
     @override
     def briefs(self) -> Iterator[GroupBrief]:
@@ -70,26 +70,26 @@ class SparkInspector(DecisionService):
 
     def _unsettled(self, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the newest rows of the groups that are not open; a level after an erasure is searched for them."""
-        wanted = None if names is None else pa.array(names, pa.string())
+        chosen = None if names is None else pa.array(names, pa.string())
         for number, level in reversed(list(enumerate(self.last.levels))):
             files = level.groups if level.unsettled is None else level.unsettled
             for batch in SortedBatches(self._all, files).upto(self._all.high):
                 rows = batch
                 if level.unsettled is None:
                     rows = batch.filter(pc.not_equal(batch.column("status"), Status.OPEN.value))
-                if wanted is not None:
-                    rows = rows.filter(pc.is_in(rows.column("group"), wanted))
+                if chosen is not None:
+                    rows = rows.filter(pc.is_in(rows.column("group"), chosen))
                 if len(rows):
                     yield self._current(rows, number)
 
     def _current(self, rows: pa.RecordBatch, number: int) -> pa.RecordBatch:
         """Return the rows of a level whose groups no newer level contains."""
-        newer, mine = self.last.levels[number + 1 :], rows.column("hash").to_numpy()
-        hashes = np.unique(mine) if newer else mine
+        newer, own_hashes = self.last.levels[number + 1 :], rows.column("hash").to_numpy()
+        hashes = np.unique(own_hashes) if newer else own_hashes
         names: list[str] = []
         for level in newer:
-            for part, hit in Cursor(self._all, level.groups).find(hashes, self._all.high):
-                names += part.column("group").take(pa.array(hit)).to_pylist()
+            for part, indexes in Cursor(self._all, level.groups).find(hashes, self._all.high):
+                names += part.column("group").take(pa.array(indexes)).to_pylist()
         if not names:
             return rows
         return rows.filter(pc.invert(pc.is_in(rows.column("group"), pa.array(names, pa.string()))))
@@ -103,26 +103,26 @@ class SparkInspector(DecisionService):
 
     @override
     def held(self, name: str) -> list[HeldMessageStatus]:
-        return [each for _, _, each in sorted(self._held([name]), key=itemgetter(1))]
+        return [message for _, _, message in sorted(self._held([name]), key=itemgetter(1))]
 
     @override
     def heads(self, names: Sequence[str]) -> dict[str, HeldMessageStatus]:
-        found: dict[str, tuple[HeldKey, HeldMessageStatus]] = {}
-        for name, spot, each in self._held(names):
-            found[name] = min(found.get(name, (spot, each)), (spot, each), key=itemgetter(0))
-        return {name: each for name, (_, each) in found.items()}
+        earliest: dict[str, tuple[HeldKey, HeldMessageStatus]] = {}
+        for name, spot, message in self._held(names):
+            earliest[name] = min(earliest.get(name, (spot, message)), (spot, message), key=itemgetter(0))
+        return {name: message for name, (_, message) in earliest.items()}
 
     def _held(self, names: Sequence[str]) -> Iterator[tuple[str, HeldKey, HeldMessageStatus]]:
         """Yield the held messages of groups, with the group and the spot of each."""
         since = {name: row["held_step"] for name, row in self._rows(names).items() if row["held"]}
-        wanted = _hashes(since)
+        hashes = _hashes(since)
         for file in (file for level in self.last.levels for file in level.held):
-            for part in Cursor(self._all, [file]).read_rows(wanted, self._all.high):
-                for each, spot in zip(part.to_pylist(maps_as_pydicts="strict"), held_keys(part), strict=True):
-                    first = since.get(each["group"])
-                    if first is not None and each["step"] >= first:
-                        place = each["epoch"], each["turn"], each["id"], time_of(each["since_us"])
-                        yield each["group"], spot, HeldMessageStatus(*place, each["digest"].hex(), each["message"])
+            for part in Cursor(self._all, [file]).read_rows(hashes, self._all.high):
+                for row, spot in zip(part.to_pylist(maps_as_pydicts="strict"), held_keys(part), strict=True):
+                    first = since.get(row["group"])
+                    if first is not None and row["step"] >= first:
+                        place = row["epoch"], row["turn"], row["id"], time_of(row["since_us"])
+                        yield row["group"], spot, HeldMessageStatus(*place, row["digest"].hex(), row["message"])
 
     @override
     def outputs(self) -> Iterator[Output]:
@@ -150,30 +150,30 @@ class SparkInspector(DecisionService):
 
     def _rows(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the stored rows of those of the groups that exist."""
-        found: dict[str, dict[str, Any]] = {}
-        wanted, left = _hashes(names), set(names)
+        stored: dict[str, dict[str, Any]] = {}
+        hashes, remaining = _hashes(names), set(names)
         for level in reversed(self.last.levels):  # the newest has the current row
-            for part in Cursor(self._all, level.groups).read_rows(wanted, self._all.high):
-                new = {row["group"]: row for row in part.to_pylist() if row["group"] in left}
-                found |= new
-                left -= new.keys()
-        return found
+            for part in Cursor(self._all, level.groups).read_rows(hashes, self._all.high):
+                new = {row["group"]: row for row in part.to_pylist() if row["group"] in remaining}
+                stored |= new
+                remaining -= new.keys()
+        return stored
 
     @override
     def pending_decisions(self, name: str) -> list[Decision]:
-        return [each for each in self.store.pending_decisions(self.last).values() if each.group == name]
+        return [decision for decision in self.store.pending_decisions(self.last).values() if decision.group == name]
 
     @override
     def history(self, name: str, limit: int) -> GroupHistory:
-        taken = self.store.decisions.applied(name, limits.DECISION_FILES)
-        verdicts = self.verdicts(list(taken)[:limit])
-        decisions = [AppliedDecision(taken[each], void) for each, void in verdicts.items()]
+        applied = self.store.decisions.applied(name, limits.DECISION_FILES)
+        verdicts = self.verdicts(list(applied)[:limit])
+        decisions = [AppliedDecision(applied[key], void) for key, void in verdicts.items()]
         row = self._rows([name]).get(name)
         if row is None or not self.store.has_step(row["step"]):
             return GroupHistory(decisions)
         columns = ("group", "epoch", "revision", "id", "index", "effect_id", "output")
-        made = (each for _, each in self._parquet("outputs", columns, [row["step"]]) if each[0] == name)
-        outputs = deque((Output(*(*each[:-1], msgspec.json.decode(each[-1]))) for each in made), limit)
+        rows = (values for _, values in self._parquet("outputs", columns, [row["step"]]) if values[0] == name)
+        outputs = deque((Output(*(*values[:-1], msgspec.json.decode(values[-1]))) for values in rows), limit)
         return GroupHistory(decisions, outputs=list(reversed(outputs)))
 
     @override
@@ -182,30 +182,34 @@ class SparkInspector(DecisionService):
 
     @override
     def stray_files(self) -> list[tuple[str, str]]:
-        return [(each.path, each.why) for each in self.store.decisions.strays()]
+        return [(stray.path, stray.why) for stray in self.store.decisions.strays()]
 
     @override
     def move_stray_files(self) -> list[tuple[str, str]]:
-        return [(each.path, each.why) for each in self.store.decisions.move_strays()]
+        return [(stray.path, stray.why) for stray in self.store.decisions.move_strays()]
 
     @override
     def verdicts(self, names: Sequence[str]) -> dict[str, str]:
-        taken = {
-            each.name: each for manifest in self.store.manifests_after(self.last.step) for each in manifest.decisions
+        applied = {
+            decision.name: decision
+            for manifest in self.store.manifests_after(self.last.step)
+            for decision in manifest.decisions
         }
-        earlier = {file for file in map(file_of, names) if file not in taken and self.store.decisions.is_applied(file)}
+        earlier = {
+            file for file in map(file_of, names) if file not in applied and self.store.decisions.is_applied(file)
+        }
         for step in reversed(self.store.found_steps()) if earlier else ():
-            if not earlier - taken.keys():
+            if not earlier - applied.keys():
                 break
-            taken |= {each.name: each for each in self.store.manifest(step).decisions}
-        return {name: each.verdict(name) for name in names if (each := taken.get(file_of(name))) is not None}
+            applied |= {decision.name: decision for decision in self.store.manifest(step).decisions}
+        return {name: entry.verdict(name) for name in names if (entry := applied.get(file_of(name))) is not None}
 
     @override
     def groups_of(self, names: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
+        groups: dict[str, str] = {}
         for file in dict.fromkeys(map(file_of, names)):
-            found |= {name: each.group for name, each in self.store.decisions.content(file).items()}
-        return {name: found[name] for name in names if name in found}
+            groups |= {name: decision.group for name, decision in self.store.decisions.content(file).items()}
+        return {name: groups[name] for name in names if name in groups}
 
     @override
     def batch(self, first: str, count: int) -> list[str]:
@@ -213,11 +217,11 @@ class SparkInspector(DecisionService):
         if not number:
             return super().batch(first, count)
         parts = range(0, count, limits.DECISIONS_AT_ONCE)
-        files = zip((f"{file.rpartition('.')[0]}.{each:06d}" for each in parts), parts, strict=True)
+        files = zip((f"{file.rpartition('.')[0]}.{part:06d}" for part in parts), parts, strict=True)
         return [
-            f"{name}/{each:06d}"
+            f"{name}/{number:06d}"
             for name, begin in files
-            for each in range(min(limits.DECISIONS_AT_ONCE, count - begin))
+            for number in range(min(limits.DECISIONS_AT_ONCE, count - begin))
         ]
 
     @override

@@ -50,11 +50,11 @@ def run_tasks(
         if missing or "PYTHON_VERSION_MISMATCH" in str(error):
             context = getattr(df.sparkSession, "sparkContext", None)
             python = f"the workers' Python, {context.pythonExec}," if context else "the workers' Python"
-            what = (
+            fault = (
                 f"cannot import {missing[1] or missing[2]}" if missing else "has a different version than the driver's"
             )
             raise SetupError(
-                f"{python} {what}; before the session starts, set PYSPARK_PYTHON to a Python that has inturn[spark], "
+                f"{python} {fault}; before the session starts, set PYSPARK_PYTHON to a Python that has inturn[spark], "
                 f"on this machine PYSPARK_PYTHON={sys.executable}; on a cluster, install inturn[spark] for its "
                 "workers, or send it with spark.addArtifacts or --py-files"
             ) from error

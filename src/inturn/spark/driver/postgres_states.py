@@ -93,9 +93,9 @@ def publish_to_postgres(store: SparkStore, pipeline: str, target: StatesTable) -
                     if _last_published(db, store, pipeline, target, last.step) < changes.manifest.step:
                         _write(db, store, pipeline, target, changes)
     except psycopg.Error as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        msg = f"cannot write the states to {target.display_name}: {why}; the store is complete, and the next step adds "
-        raise StoreError(msg + "the rest") from error
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        msg = f"cannot write the states to {target.display_name}: {reason}; the store is complete, and the next step "
+        raise StoreError(msg + "adds the rest") from error
     return PublishProgress(target.display_name, before, last.step)
 
 
@@ -109,8 +109,8 @@ def _create_tables(db: "Connection", pipeline: str, target: StatesTable) -> None
         db.execute(sql.SQL("create table if not exists {} ({})").format(_name(target), columns))
         has = db.execute(sql.SQL("select * from {} limit 0").format(_name(target))).description or ()
         if missing := [name for name in _COLUMNS if name not in {column.name for column in has}]:
-            mend = "name a table that inturn created, or one that does not exist yet"
-            raise InputError(f"{target.display_name} has no column {missing[0]!r}; {mend}")
+            remedy = "name a table that inturn created, or one that does not exist yet"
+            raise InputError(f"{target.display_name} has no column {missing[0]!r}; {remedy}")
         db.execute("insert into inturn_steps values (%s, %s, 0, '') on conflict do nothing", (pipeline, target.table))
 
 
@@ -151,12 +151,12 @@ def _write(db: "Connection", store: SparkStore, pipeline: str, target: StatesTab
 def _rows(store: SparkStore, changes: StepChanges) -> Iterator[tuple[Any, ...]]:
     for table in stored_rows(store, changes):
         for row in table.to_pylist():
-            each = status_of(row, changes.manifest)
-            state = msgspec.json.encode(each.state).decode()
+            current = status_of(row, changes.manifest)
+            state = msgspec.json.encode(current.state).decode()
             if "\\u0000" in state:
                 state = _NUL.sub(r"\1\\ufffd", state)
-            status = each.status if each.status in ("open", "waiting") else "parked"
-            yield each.group, status, each.epoch, each.reached, each.held, state, each.step
+            status = current.status if current.status in ("open", "waiting") else "parked"
+            yield current.group, status, current.epoch, current.reached, current.held, state, current.step
 
 
 def _name(target: StatesTable) -> Any:

@@ -292,7 +292,7 @@ class Stepper:
             [] if df is None or step_input is None else run_tasks(self.pipeline, df, step_input, plan, self.pickled)
         )
         if not results:
-            results = [run_task(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
+            results = [run_task(plan, self.pipeline, bucket, plan.attempt, []) for bucket in range(plan.buckets)]
         counts = total_counts(results)
         manifest = self._manifest(plan, results, counts, micro_batch, time.monotonic() - began)
         reach("before commit")
@@ -343,7 +343,7 @@ class Stepper:
             columns=step_input.columns if step_input else list(self.pipeline.fields or self.pipeline.key_fields),
             levels=levels,
             merge=merge,
-            decisions={name: brief(each) for name, each in pending.items()},
+            decisions={name: brief(decision) for name, decision in pending.items()},
             group=step_input.group if step_input else GROUP,
             previous_format=older,
             has_places=step_input is not None and step_input.has_places,
@@ -373,7 +373,7 @@ class Stepper:
         seconds: float,
     ) -> Manifest:
         def least(name: str) -> int | None:
-            return min((at for result in results if (at := getattr(result, name)) is not None), default=None)
+            return min((value for result in results if (value := getattr(result, name)) is not None), default=None)
 
         last, levels, files = self.last, plan.levels, partial(files_of, results)
         wrong = next((HandlerError(result.wrong) for result in results if result.wrong), None)
@@ -385,8 +385,8 @@ class Stepper:
             merged = StoreLevel(levels[-1].step, *(files(f"merged_{table}") for table in LEVEL_TABLES))
             levels = [*levels[: -plan.merge], merged]
         level = StoreLevel(plan.step, *map(files, LEVEL_TABLES))
-        found = {name: void for result in results for name, void in result.verdicts.items()}
-        verdicts = {name: found.get(name, "the group does not exist") for name in plan.decisions}
+        reported = {name: void for result in results for name, void in result.verdicts.items()}
+        verdicts = {name: reported.get(name, "the group does not exist") for name in plan.decisions}
         return Manifest(
             step=plan.step,
             now_us=plan.now_us,

@@ -181,10 +181,10 @@ def _check_not_ahead(checkpoint: Storage, stream_id: str, stepper: Stepper) -> N
     """Refuse a checkpoint that has finished micro-batches that the store lacks."""
     done, known = _last_number(checkpoint, "commits"), _last_stored(stepper.last, stream_id)
     if done > known:
-        there = f"only those up to {known}" if known >= 0 else "none of its micro-batches"
+        steps = f"only those up to {known}" if known >= 0 else "none of its micro-batches"
         raise StoreMismatch(
             f"the checkpoint {checkpoint.location} has finished micro-batch {done}, but the store "
-            f"{stepper.store.location} has {there}; one of the two was replaced. Restore the store that belongs to the "
+            f"{stepper.store.location} has {steps}; one of the two was replaced. Restore the store that belongs to the "
             f"checkpoint, or start with a new checkpoint: {_APPLIED_ONCE}"
         )
 

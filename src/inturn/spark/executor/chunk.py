@@ -102,11 +102,11 @@ class Chunk:
         if len(rows) * 2 > len(self.digest):
             self.digest = list(self.codec.digests(self.content, self.columns, range(len(self.digest))))
             return
-        wanted = sorted({row for row in rows if self.digest[row] is None})
-        for row, each in zip(
-            wanted, self.codec.digests(self.content, self.columns, wanted) if wanted else [], strict=True
+        missing = sorted({row for row in rows if self.digest[row] is None})
+        for row, digest in zip(
+            missing, self.codec.digests(self.content, self.columns, missing) if missing else [], strict=True
         ):
-            self.digest[row] = each
+            self.digest[row] = digest
 
     def digest_of(self, row: int) -> bytes:
         """Return the digest of one row."""

@@ -36,8 +36,8 @@ class ConsecutiveRevisions:
         first[1:] = positions[1:] != positions[:-1]
         first[starts[:-1]] = True
         first_row: Ints = np.maximum.accumulate(np.where(first, np.arange(count), 0))
-        behind = positions < due[group]
-        candidate = first & ~behind & plain[group]
+        is_old = positions < due[group]
+        candidate = first & ~is_old & plain[group]
         rank: Ints = np.cumsum(candidate, dtype=np.int64)
         rank = rank - (rank[starts[:-1]] - candidate[starts[:-1]])[group]
         # For unique revisions from the due one on, revision - rank + 1 is the due one until the first gap.
@@ -54,13 +54,13 @@ class ConsecutiveRevisions:
         self.rows: list[int] = rows.tolist()
         self.is_complete: Flags = sizes == lengths
         self.streak_starts: list[int] = [0, *ends.tolist()]
-        self.old: list[int] = np.add.reduceat(behind.astype(np.int64), starts[:-1]).tolist()
+        self.old: list[int] = np.add.reduceat(is_old.astype(np.int64), starts[:-1]).tolist()
         self.first_row: list[int] = first_row.tolist()
 
     def digests_needed(self) -> list[int]:
         """Return the rows whose digests are compared or remembered."""
-        others = self.others.tolist()
-        return [*self._remembered, *others, *(self.first_row[row] for row in others)]
+        other_rows = self.others.tolist()
+        return [*self._remembered, *other_rows, *(self.first_row[row] for row in other_rows)]
 
     @cached_property
     def marks(self) -> pa.Array:

@@ -66,8 +66,8 @@ def with_content(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, An
     try:
         row = entry.ref[0].slice(entry.ref[1], 1)
         for name, value in content.items():
-            at = schema.get_field_index(name)
-            row = row.set_column(at, schema.field(at), _array(value, schema.field(at).type))
+            index = schema.get_field_index(name)
+            row = row.set_column(index, schema.field(index), _array(value, schema.field(index).type))
         table = row.combine_chunks()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"the content does not fit the message's columns: {error}") from error

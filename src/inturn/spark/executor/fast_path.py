@@ -79,16 +79,16 @@ class VectorizedGroups:
     def process(self, groups: Ints) -> list[int]:
         """Process these groups, given by their places in the chunk, and return those for the slow path."""
         done = self._apply(groups)
-        taken = np.array(done.groups, dtype=np.int64)
-        sizes = self.streaks.sizes[taken]
-        early = self._place_others(taken)
-        new = np.bincount(self.streaks.group[early], minlength=len(self.rows))[taken]
-        reported = np.isin(taken, list(self.reports)) if self.reports else False
+        processed = np.array(done.groups, dtype=np.int64)
+        sizes = self.streaks.sizes[processed]
+        early = self._place_others(processed)
+        new = np.bincount(self.streaks.group[early], minlength=len(self.rows))[processed]
+        reported = np.isin(processed, list(self.reports)) if self.reports else False
         self.journal.counts.applied += int(sizes.sum())
         self.journal.counts.held += len(early)
         self.journal.outputs += done.outputs
         changed = np.flatnonzero((sizes + new > 0) | reported)
-        self._write_groups(taken[changed], new[changed], [done.states[at] for at in changed.tolist()])
+        self._write_groups(processed[changed], new[changed], [done.states[index] for index in changed.tolist()])
         self._write_held(early)
         return done.slow_path
 
@@ -100,10 +100,10 @@ class VectorizedGroups:
         state_type = pipeline.state if isinstance(pipeline.state, type) else object
         normal, is_normal = pipeline.normalize, pipeline.normalize.is_normal
         done = AppliedGroups()
-        for at, before in zip(groups.tolist(), self.found.states(self.rows[groups]), strict=True):
+        for index, before in zip(groups.tolist(), self.found.states(self.rows[groups]), strict=True):
             state, known = before, len(done.outputs)
             try:
-                for row in rows[starts[at] : starts[at + 1]]:
+                for row in rows[starts[index] : starts[index + 1]]:
                     state, outputs = handler(state, messages[row])
                     if not is_normal(state):
                         if not isinstance(state, state_type):
@@ -115,27 +115,27 @@ class VectorizedGroups:
                         break
                     if outputs:
                         check_outputs(outputs)
-                        done.outputs.append((chunk.names[at], chunk.applied_entry(row), encode(outputs)))
+                        done.outputs.append((chunk.names[index], chunk.applied_entry(row), encode(outputs)))
             except Exception:  # noqa: BLE001 - whatever it is, the slow path reports it
                 state = _UNUSUAL
             if state is _UNUSUAL:
-                done.slow_path.append(at)
+                done.slow_path.append(index)
                 del done.outputs[known:]
             else:
-                done.groups.append(at)
+                done.groups.append(index)
                 done.states.append(state)
         return done
 
-    def _place_others(self, taken: Ints) -> Ints:
+    def _place_others(self, processed: Ints) -> Ints:
         """Place the rows of these groups that are not in a streak; return the new ones that have to wait."""
         chunk, streaks, places = self.chunk, self.streaks, self.found.held_digests
-        ours = np.zeros(len(self.rows), dtype=np.bool_)
-        ours[taken] = True
-        others = streaks.others[ours[streaks.group[streaks.others]]]
-        is_old: Flags = chunk.positions[others] < self.due[streaks.group[others]]
-        self._place_old(others[is_old])
+        is_processed = np.zeros(len(self.rows), dtype=np.bool_)
+        is_processed[processed] = True
+        other_rows = streaks.others[is_processed[streaks.group[streaks.others]]]
+        is_old: Flags = chunk.positions[other_rows] < self.due[streaks.group[other_rows]]
+        self._place_old(other_rows[is_old])
         early = []
-        for row in others[~is_old].tolist():
+        for row in other_rows[~is_old].tolist():
             winner, name = streaks.first_row[row], chunk.names[streaks.group[row]]
             known, first = (chunk.digest_of(winner), winner) if winner != row else (None, None)
             held = places.get((name, chunk.positions.item(row))) if places else None
@@ -145,9 +145,9 @@ class VectorizedGroups:
             if known is None:
                 early.append(row)
             else:
-                at = streaks.group.item(row)
+                group = streaks.group.item(row)
                 self.journal.record_verdict(
-                    name, *chunk.judge_repeated(row, known, first, partial(self._report_conflict, at))
+                    name, *chunk.judge_repeated(row, known, first, partial(self._report_conflict, group))
                 )
         return np.array(early, dtype=np.int64)
 
@@ -160,58 +160,58 @@ class VectorizedGroups:
         memory, skipped = (
             column.to_pylist() for column in (self.found.memory(stored), self.found.column("skipped", stored))
         )
-        for row, at, packed, ranges in zip(old.tolist(), groups.tolist(), memory, skipped, strict=True):
+        for row, group, packed, ranges in zip(old.tolist(), groups.tolist(), memory, skipped, strict=True):
             entry = self.chunk.entry(row)
-            timeline = self.reports.get(at) or self._timeline(at, memory=packed, skipped=ranges_of(ranges))
+            timeline = self.reports.get(group) or self._timeline(group, memory=packed, skipped=ranges_of(ranges))
             verdict = timeline.verdict(entry)
             if verdict is TimelineVerdict.CONFLICT:
                 timeline.report_conflict(entry)
-                self.reports[at] = timeline
-            self.journal.record_verdict(self.chunk.names[at], entry, verdict)
+                self.reports[group] = timeline
+            self.journal.record_verdict(self.chunk.names[group], entry, verdict)
 
-    def _timeline(self, at: int, **stored: Any) -> Timeline:
+    def _timeline(self, group: int, **stored: Any) -> Timeline:
         """Return the timeline of a group as it was before its streak, with the conflicts that it remembers."""
-        conflicts = self.found.conflicts.get(self.rows.item(at), b"")
-        return self.pipeline.order.timeline(epoch=0, reached=self.due.item(at) - 1, conflicts=conflicts, **stored)
+        conflicts = self.found.conflicts.get(self.rows.item(group), b"")
+        return self.pipeline.order.timeline(epoch=0, reached=self.due.item(group) - 1, conflicts=conflicts, **stored)
 
-    def _report_conflict(self, at: int, entry: TimelineEntry) -> bool:
+    def _report_conflict(self, group: int, entry: TimelineEntry) -> bool:
         """Remember a conflict of a group; return whether it is new."""
-        timeline = self.reports.get(at) or self._timeline(at)
+        timeline = self.reports.get(group) or self._timeline(group)
         is_new = timeline.report_conflict(entry)
         if is_new:
-            self.reports[at] = timeline
+            self.reports[group] = timeline
         return is_new
 
     def _conflicts(self, groups: Ints, memory: pa.Array, reached: Ints) -> pa.Array:
         """Return the conflicts that these groups remember after the step."""
         if not self.reports and not self.found.conflicts:
             return pa.nulls(len(groups), pa.binary())
-        kept: list[bytes | None] = []
+        conflicts: list[bytes | None] = []
         rows = self.rows[groups].tolist()
-        for number, at in enumerate(groups.tolist()):
-            if at not in self.reports and rows[number] not in self.found.conflicts:
-                kept.append(None)
+        for number, group in enumerate(groups.tolist()):
+            if group not in self.reports and rows[number] not in self.found.conflicts:
+                conflicts.append(None)
                 continue
-            timeline = self.reports.get(at) or self._timeline(at)
+            timeline = self.reports.get(group) or self._timeline(group)
             timeline.reached, timeline.memory = reached.item(number), memory[number].as_py()
             timeline.trim()
-            kept.append(timeline.conflicts or None)
-        return pa.array(kept, pa.binary())
+            conflicts.append(timeline.conflicts or None)
+        return pa.array(conflicts, pa.binary())
 
     def _write_groups(self, groups: Ints, new: Ints, states: Sequence[Any]) -> None:
         """Write these groups; each has advanced, or holds ``new`` more messages."""
         if not len(groups):
             return
-        chunk, found, rows = self.chunk, self.found, self.rows[groups]
+        chunk, earlier, rows = self.chunk, self.found, self.rows[groups]
         marks = self.streaks.marks.take(pa.array(groups))
-        memory = pc.binary_join_element_wise(found.memory(rows), marks, b"")
+        memory = pc.binary_join_element_wise(earlier.memory(rows), marks, b"")
         keep = limits.REMEMBERED_REVISIONS * MARK_BYTES
         if pc.max(pc.binary_length(memory)).as_py() > keep:
             memory = pc.binary_slice(memory, -keep)
         reached = self.due[groups] - 1 + self.streaks.sizes[groups]
-        held = found.numbers("held", rows, 0)
+        held = earlier.numbers("held", rows, 0)
         opens, first = held + new == 0, cast("Gapless", self.pipeline.order).least
-        since = pa.array(found.numbers("oldest_us", rows, self.plan.now_us), mask=opens)
+        since = pa.array(earlier.numbers("oldest_us", rows, self.plan.now_us), mask=opens)
         columns = {
             "hash": pa.array(chunk.hashes[chunk.starts[groups]]),
             "group": chunk.groups.take(pa.array(groups)),
@@ -219,10 +219,10 @@ class VectorizedGroups:
             "reached": pa.array(reached, mask=reached < first),
             "status": pc.if_else(pa.array(opens), Status.OPEN, Status.WAITING),
             "memory": memory,
-            "skipped": found.column("skipped", rows),
+            "skipped": earlier.column("skipped", rows),
             "conflicts": self._conflicts(groups, memory, reached),
             "held": pa.array(held + new),
-            "held_step": pa.array(found.numbers("held_step", rows, self.plan.step), mask=opens),
+            "held_step": pa.array(earlier.numbers("held_step", rows, self.plan.step), mask=opens),
             "waiting_us": since,
             "oldest_us": since,
         }

@@ -31,19 +31,19 @@ class ValidRows:
         table = self._readable(table)
         columns, conversion_faults = self._codec.read(table)
         bad = invalid_rows(self._pipeline, table, self._group, conversion_faults)
-        good = [row for row in range(len(table)) if row not in bad]
-        kept = rows_of(columns, good) if bad else columns
-        messages, refused = self._codec.build(kept)
+        valid_rows = [row for row in range(len(table)) if row not in bad]
+        valid_columns = rows_of(columns, valid_rows) if bad else columns
+        messages, refused = self._codec.build(valid_columns)
         if refused:
-            bad |= {good[at]: why for at, why in refused.items()}
-            stay = [at for at in range(len(good)) if at not in refused]
-            kept, messages = rows_of(kept, stay), [messages[at] for at in stay]
+            bad |= {valid_rows[index]: reason for index, reason in refused.items()}
+            stay = [index for index in range(len(valid_rows)) if index not in refused]
+            valid_columns, messages = rows_of(valid_columns, stay), [messages[index] for index in stay]
         if not bad:
             return table, columns, messages
         content = _content(table)
-        for row, why in sorted(bad.items()):
-            self._reject(table[self._group][row].as_py(), content, row, why)
-        return without_rows(table, bad), kept, messages
+        for row, reason in sorted(bad.items()):
+            self._reject(table[self._group][row].as_py(), content, row, reason)
+        return without_rows(table, bad), valid_columns, messages
 
     def _readable(self, table: pa.Table) -> pa.Table:
         """Reject rows with values that Python cannot hold; return the others."""
@@ -51,19 +51,19 @@ class ValidRows:
         faults = unreadable(content)
         if not faults:
             return table
-        faults |= {row: why for row, why in unread_lines(table).items() if row in faults}
+        faults |= {row: reason for row, reason in unread_lines(table).items() if row in faults}
         rows = pa.array(sorted(faults))
         texts, groups = as_texts(content.take(rows)), as_texts(table.select([self._group]).take(rows))
-        for at, row in enumerate(sorted(faults)):
-            self._reject(groups[self._group][at].as_py(), texts, at, faults[row])
+        for index, row in enumerate(sorted(faults)):
+            self._reject(groups[self._group][index].as_py(), texts, index, faults[row])
         return without_rows(table, faults)
 
-    def _reject(self, group: str | None, content: pa.Table, row: int, why: str) -> None:
+    def _reject(self, group: str | None, content: pa.Table, row: int, reason: str) -> None:
         if self._pipeline.on_invalid == "fail":
-            raise InvalidMessage(f"{why}: {content.slice(row, 1).to_pylist()[0]!r}")
+            raise InvalidMessage(f"{reason}: {content.slice(row, 1).to_pylist()[0]!r}")
         # An invalid row has no turn and no epoch; the entry only refers to its content.
         entry = TimelineEntry(cast("int", None), b"", None, cast("int", None), ref=(content, row))
-        self._journal.reject(cast("str", group), entry, "invalid", why)
+        self._journal.reject(cast("str", group), entry, "invalid", reason)
 
 
 def _content(table: pa.Table) -> pa.Table:
@@ -80,9 +80,9 @@ def invalid_rows(pipeline: Pipeline, table: pa.Table, group: str, conversion_fau
             bad.update(dict.fromkeys(_rows(column.is_null()), f"{path} is null"))
     bad.update(unread_lines(table))
     if pipeline.order.bounds is not None and pipeline.turn is not None:
-        turn, (least, greatest) = field_values(table, pipeline.turn), pipeline.order.bounds
-        for row in _rows(pc.or_(pc.less(turn, least), pc.greater(turn, greatest))):
-            bad.setdefault(row, cast("str", pipeline.order.fault(turn[row].as_py())))
+        positions, (least, greatest) = field_values(table, pipeline.turn), pipeline.order.bounds
+        for row in _rows(pc.or_(pc.less(positions, least), pc.greater(positions, greatest))):
+            bad.setdefault(row, cast("str", pipeline.order.fault(positions[row].as_py())))
     bad = name_faults(pipeline.group, table[group]) | bad
     return bad if pipeline.id is None else name_faults(pipeline.id, table[column_of(pipeline.id)]) | bad
 
@@ -99,15 +99,15 @@ def _rows_without_order(pipeline: Pipeline, table: pa.Table) -> dict[int, str]:
     order = pipeline.order
     if order.fields:
         rows = _rows(table[TIE].is_null())
-        given = [field_values(table, name).take(pa.array(rows, pa.int64())).to_pylist() for name in order.fields]
-        return {row: cast("str", order.fault(place)) for row, *place in zip(rows, *given, strict=True)}
+        values = [field_values(table, name).take(pa.array(rows, pa.int64())).to_pylist() for name in order.fields]
+        return {row: cast("str", order.fault(place)) for row, *place in zip(rows, *values, strict=True)}
     if pipeline.time is None:
         return {}
     times = field_values(table, pipeline.time)
     return {row: no_time(pipeline.time, times[row].as_py()) for row in _rows(table[POSITION].is_null())}
 
 
-def name_faults(what: str, column: pa.ChunkedArray) -> dict[int, str]:
+def name_faults(label: str, column: pa.ChunkedArray) -> dict[int, str]:
     """Return the rows whose text is not valid as a group name or an id, each with the reason."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or not len(column):
         return {}
@@ -115,7 +115,7 @@ def name_faults(what: str, column: pa.ChunkedArray) -> dict[int, str]:
     wrong = pc.or_(pc.less(lengths, 1), pc.greater(lengths, limits.ID_LENGTH))
     if any(_has_nul(chunk) for chunk in column.chunks):
         wrong = pc.or_(wrong, pc.match_substring(column, "\0"))
-    return {row: name_fault(what, column[row].as_py()) for row in _rows(wrong)}
+    return {row: name_fault(label, column[row].as_py()) for row in _rows(wrong)}
 
 
 def _rows(flags: pa.ChunkedArray) -> list[int]:

@@ -148,13 +148,15 @@ class Kernel:
         chunk = Chunk.of(self._pipeline, self._codec, valid, columns, messages, self._plan.group)
         firsts = chunk.hashes[chunk.starts[:-1]]
         hashes = firsts[np.concatenate([[True], firsts[1:] != firsts[:-1]])]  # sorted already: unique is cheap
-        found = self._levels.find(hashes, int(hashes[-1]))
+        earlier = self._levels.find(hashes, int(hashes[-1]))
         if self._pipeline.order.has_runs:
-            records = self._process_gapless(chunk, found)
+            records = self._process_gapless(chunk, earlier)
         else:
-            records = self._levels.load_held(found)
+            records = self._levels.load_held(earlier)
             begun = zip(chunk.names, firsts.tolist(), strict=True)
-            opened = [self._open_group(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
+            opened = [
+                self._open_group(name, hash_, records, first=index == 0) for index, (name, hash_) in enumerate(begun)
+            ]
             self._row_by_row(chunk, opened)
         # Groups with the last hash may have more messages in the next chunk.
         self._process_idle_groups(records, int(hashes[-1]))
@@ -211,32 +213,32 @@ class Kernel:
         self._writer.flush()
         self.journal.outputs, self.journal.rejected = [], []
 
-    def _switch(self, each: OpenGroup) -> None:
-        if self._open is not each:
+    def _switch(self, group: OpenGroup) -> None:
+        if self._open is not group:
             self._close()
-            self._open = each
+            self._open = group
 
     def _row_by_row(self, chunk: Chunk, opened: list[OpenGroup]) -> None:
         rising = self._rising(chunk) if self._pipeline.order.only_rises else None
         if rising is None:
             chunk.compute_digests(range(len(chunk.messages)))
-        for at, each in enumerate(opened):
-            first, end = int(chunk.starts[at]), int(chunk.starts[at + 1])
-            self._switch(each)
-            timeline = each.timeline
+        for index, group in enumerate(opened):
+            first, end = int(chunk.starts[index]), int(chunk.starts[index + 1])
+            self._switch(group)
+            timeline = group.timeline
             if (
                 rising is not None
-                and rising[at]
+                and rising[index]
                 and not timeline.held
                 and timeline.parked is None
                 and (timeline.reached is None or chunk.positions[first] > timeline.reached)
             ):
-                self._apply_rising(chunk, each, cast("MonotoneTimeline", timeline), range(first, end))
+                self._apply_rising(chunk, group, cast("MonotoneTimeline", timeline), range(first, end))
                 continue
             if rising is not None:
                 chunk.compute_digests(range(first, end))
             for row in range(first, end):
-                each.process(chunk.entry(row))
+                group.process(chunk.entry(row))
 
     def _rising(self, chunk: Chunk) -> Flags | None:
         """Return, for each group, whether its rows rise strictly; None if epochs have to be compared first."""
@@ -246,7 +248,7 @@ class Kernel:
         falls[chunk.starts[:-1]] = False
         return cast("Flags", np.add.reduceat(falls, chunk.starts[:-1]) == 0)
 
-    def _apply_rising(self, chunk: Chunk, each: OpenGroup, timeline: "MonotoneTimeline", rows: range) -> None:
+    def _apply_rising(self, chunk: Chunk, group: OpenGroup, timeline: "MonotoneTimeline", rows: range) -> None:
         timeline.epoch = timeline.epoch or 0
 
         def advance(done: Sequence[int]) -> None:
@@ -254,10 +256,10 @@ class Kernel:
             chunk.compute_digests(remembered)
             timeline.advance((int(chunk.positions[row]), chunk.digest_of(row)) for row in remembered)
 
-        self._apply(chunk, each, rows, advance)
+        self._apply(chunk, group, rows, advance)
 
     def _apply(
-        self, chunk: Chunk, each: OpenGroup, rows: Sequence[int], advance: Callable[[Sequence[int]], None]
+        self, chunk: Chunk, group: OpenGroup, rows: Sequence[int], advance: Callable[[Sequence[int]], None]
     ) -> int:
         """Apply rows, and return how many were applied; park the group at the first that fails.
 
@@ -268,81 +270,83 @@ class Kernel:
             messages = chunk.messages[rows.start : rows.stop]
         else:
             messages = [chunk.messages[row] for row in rows]
-        emitted, applied = each.fold.run(messages)
+        emitted, applied = group.fold.run(messages)
         for index, outputs in emitted:
-            self.journal.outputs.append((each.name, chunk.applied_entry(rows[index]), outputs))
+            self.journal.outputs.append((group.name, chunk.applied_entry(rows[index]), outputs))
         self.counts.applied += applied
-        each.changed = True
+        group.changed = True
         if applied:
             advance(rows[:applied])
-            each.note(chunk, rows[:applied])
+            group.note(chunk, rows[:applied])
         if applied < len(rows):
             failed = chunk.entry(rows[applied])
-            each.timeline.record_seen(failed)
-            each.park(failed)
+            group.timeline.record_seen(failed)
+            group.park(failed)
             if isinstance(rows, range):
                 for row in rows[applied + 1 :]:
-                    each.process(chunk.entry(row))
+                    group.process(chunk.entry(row))
         return applied
 
-    def _process_gapless(self, chunk: Chunk, found: EarlierGroups) -> dict[str, EarlierGroup]:
+    def _process_gapless(self, chunk: Chunk, earlier: EarlierGroups) -> dict[str, EarlierGroup]:
         """Process a chunk under ``Gapless`` without epochs, and return the stored groups that have no row in it."""
         before = cast("Gapless", self._pipeline.order).least - 1
         hashes = chunk.hashes[chunk.starts[:-1]]
-        rows = found.rows_of(hashes, chunk.groups)
+        rows = earlier.rows_of(hashes, chunk.groups)
         # A new group has the row -1, which selects the value appended to each column here.
         # An older store may have reached the last 64-bit revision, after which none is due.
-        reached = np.minimum(found.numbers("reached", None, before), limits.REVISION - 1)
+        reached = np.minimum(earlier.numbers("reached", None, before), limits.REVISION - 1)
         due = np.append(reached, before)[rows] + 1
-        is_open = np.append(found.has_status(Status.OPEN), True)[rows]
-        holds_on = np.append(found.has_status(Status.WAITING), False)[rows]
-        holds_on &= np.append(found.numbers("waiting_us", None, ALL_US), ALL_US)[rows] > self._levels.since_us
+        is_open = np.append(earlier.has_status(Status.OPEN), True)[rows]
+        holds_on = np.append(earlier.has_status(Status.WAITING), False)[rows]
+        holds_on &= np.append(earlier.numbers("waiting_us", None, ALL_US), ALL_US)[rows] > self._levels.since_us
         holds_on &= ~np.logical_or.reduceat(chunk.positions == np.repeat(due, np.diff(chunk.starts)), chunk.starts[:-1])
         # The first group may begin in the previous chunk, and the last may continue in the next.
         fast = (is_open | holds_on) & (hashes != hashes[0]) & (hashes != hashes[-1])
         fast &= ~self._decisions.has_decision(chunk.names)
 
-        others = np.ones(len(found), dtype=np.bool_)
-        others[rows[fast & (rows >= 0)]] = False
+        is_slow = np.ones(len(earlier), dtype=np.bool_)
+        is_slow[rows[fast & (rows >= 0)]] = False
         holding = np.sort(rows[fast & holds_on])
-        records = self._levels.load_held(found, np.flatnonzero(others), holding=holding, positions=chunk.positions)
+        records = self._levels.load_held(earlier, np.flatnonzero(is_slow), holding=holding, positions=chunk.positions)
         plain = fast.copy()
         opened: dict[int, OpenGroup] = {}
-        for at in np.flatnonzero(~fast).tolist():
-            each = opened[at] = self._open_group(chunk.names[at], hashes.item(at), records, first=at == 0)
-            timeline = each.timeline
-            plain[at] = not (timeline.held or timeline.parked)
-            due[at] = (before if timeline.reached is None else min(timeline.reached, limits.REVISION - 1)) + 1
+        for index in np.flatnonzero(~fast).tolist():
+            group = opened[index] = self._open_group(chunk.names[index], hashes.item(index), records, first=index == 0)
+            timeline = group.timeline
+            plain[index] = not (timeline.held or timeline.parked)
+            due[index] = (before if timeline.reached is None else min(timeline.reached, limits.REVISION - 1)) + 1
 
         streaks = ConsecutiveRevisions(chunk, due, plain)
         chunk.compute_digests(streaks.digests_needed())
         groups = VectorizedGroups(
-            chunk, streaks, due, found, rows, self._pipeline, self._plan, self._writer, self.journal
+            chunk, streaks, due, earlier, rows, self._pipeline, self._plan, self._writer, self.journal
         )
-        left = np.array(groups.process(np.flatnonzero(fast)), np.int64)
-        left = left[np.argsort(rows[left])]
-        again = iter(found.records(rows[left][rows[left] >= 0]))
-        for at in left.tolist():
-            opened[at] = self._load_group(chunk.names[at], hashes.item(at), next(again) if rows[at] >= 0 else None)
-        for at in sorted(opened):
-            self._slow_path(chunk, streaks, at, opened[at])
+        unfinished = np.array(groups.process(np.flatnonzero(fast)), np.int64)
+        unfinished = unfinished[np.argsort(rows[unfinished])]
+        reloaded = iter(earlier.records(rows[unfinished][rows[unfinished] >= 0]))
+        for index in unfinished.tolist():
+            opened[index] = self._load_group(
+                chunk.names[index], hashes.item(index), next(reloaded) if rows[index] >= 0 else None
+            )
+        for index in sorted(opened):
+            self._slow_path(chunk, streaks, index, opened[index])
         return records
 
-    def _slow_path(self, chunk: Chunk, streaks: ConsecutiveRevisions, at: int, each: OpenGroup) -> None:
+    def _slow_path(self, chunk: Chunk, streaks: ConsecutiveRevisions, index: int, group: OpenGroup) -> None:
         """Process one group through its timeline and fold: rows of old revisions, its streak, and then all others."""
-        first, last = chunk.starts.item(at), chunk.starts.item(at + 1)
-        self._switch(each)
-        each.timeline.epoch = 0
-        if streaks.is_complete[at]:
-            self._apply_streak(chunk, each, range(first, last), streaks.marks[at].as_py())
+        first, last = chunk.starts.item(index), chunk.starts.item(index + 1)
+        self._switch(group)
+        group.timeline.epoch = 0
+        if streaks.is_complete[index]:
+            self._apply_streak(chunk, group, range(first, last), streaks.marks[index].as_py())
             return
-        plain = not each.timeline.held and each.timeline.parked is None
-        middle = first + streaks.old[at]
+        plain = not group.timeline.held and group.timeline.parked is None
+        middle = first + streaks.old[index]
         for row in range(first, middle):
-            each.process(chunk.entry(row))
-        rows, done = streaks.rows[streaks.streak_starts[at] : streaks.streak_starts[at + 1]], set[int]()
+            group.process(chunk.entry(row))
+        rows, done = streaks.rows[streaks.streak_starts[index] : streaks.streak_starts[index + 1]], set[int]()
         if rows:
-            applied = self._apply_streak(chunk, each, rows, streaks.marks[at].as_py())
+            applied = self._apply_streak(chunk, group, rows, streaks.marks[index].as_py())
             done = set(rows[: applied + 1])
         for row in range(middle, last):
             if row in done:
@@ -350,26 +354,26 @@ class Kernel:
             first_row = streaks.first_row[row]
             if first_row == row and plain:
                 # Behind a gap or a failure, and the first of its revision: nothing to decide.
-                each.timeline.hold(chunk.entry(row), self._plan.now_us)
+                group.timeline.hold(chunk.entry(row), self._plan.now_us)
             elif first_row == row or first_row not in done:
-                each.process(chunk.entry(row))
+                group.process(chunk.entry(row))
             else:
                 repeated = chunk.judge_repeated(
-                    row, chunk.digest_of(first_row), first_row, each.timeline.report_conflict
+                    row, chunk.digest_of(first_row), first_row, group.timeline.report_conflict
                 )
-                each.changed |= repeated[1] is TimelineVerdict.CONFLICT
-                self.journal.record_verdict(each.name, *repeated)
+                group.changed |= repeated[1] is TimelineVerdict.CONFLICT
+                self.journal.record_verdict(group.name, *repeated)
 
-    def _apply_streak(self, chunk: Chunk, each: OpenGroup, rows: Sequence[int], marks: bytes) -> int:
+    def _apply_streak(self, chunk: Chunk, group: OpenGroup, rows: Sequence[int], marks: bytes) -> int:
         """Apply a streak of revisions with these marks, and return how many were applied."""
-        timeline: Any = each.timeline  # a GaplessTimeline; cast() would cost a call for every group
+        timeline: Any = group.timeline  # a GaplessTimeline; cast() would cost a call for every group
 
         def advance(done: Sequence[int]) -> None:
             if len(done) == len(rows):
                 timeline.advance(len(done), marks)
                 return
-            kept = done[-limits.REMEMBERED_REVISIONS :]
-            chunk.compute_digests(kept)
-            timeline.advance(len(done), b"".join(chunk.digest_of(row)[:MARK_BYTES] for row in kept))
+            remembered = done[-limits.REMEMBERED_REVISIONS :]
+            chunk.compute_digests(remembered)
+            timeline.advance(len(done), b"".join(chunk.digest_of(row)[:MARK_BYTES] for row in remembered))
 
-        return self._apply(chunk, each, rows, advance)
+        return self._apply(chunk, group, rows, advance)

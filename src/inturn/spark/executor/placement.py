@@ -76,11 +76,11 @@ def _positions(pipeline: Pipeline, batch: pa.RecordBatch) -> tuple[pa.Array, pa.
 def _ties(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.Array:
     times, ids = (batch.column(column_of(cast("str", name))) for name in (pipeline.time, pipeline.id))
     finer = repeat(None) if pa.types.is_timestamp(times.type) else _values(times)
-    came = (
+    arrivals = (
         repeat(None) if pipeline.arrival is None else _values(_as_integers(batch.column(column_of(pipeline.arrival))))
     )
     names = repeat("") if pa.types.is_temporal(ids.type) else map(str, _values(ids))
-    return pa.array(list(map(pipeline.order.tie, finer, came, names)), pa.string())
+    return pa.array(list(map(pipeline.order.tie, finer, arrivals, names)), pa.string())
 
 
 def _as_integers(column: pa.Array) -> pa.Array:
@@ -110,12 +110,12 @@ def _times(column: pa.Array, unit: Unit) -> pa.Array:
     kind = column.type
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
-    times, over = MICROSECONDS[unit]
+    times, divisor = MICROSECONDS[unit]
     if pa.types.is_integer(kind):
         numbers = cast("Any", column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
         if not len(numbers) or max(-int(numbers.min()), int(numbers.max())) < 2**63 // times:
             nulls = column.is_null().to_numpy(zero_copy_only=False)
-            return pa.array(np.floor_divide(numbers * times, over), pa.int64(), mask=nulls)
+            return pa.array(np.floor_divide(numbers * times, divisor), pa.int64(), mask=nulls)
     return pa.array([read_us(value, unit) for value in _values(column)], pa.int64())
 
 
@@ -125,7 +125,7 @@ def sort_keys(pipeline: Pipeline, *, has_places: bool) -> list[str]:
     With ``has_places`` the rows have their places in the log that they are from.
     """
     ident = None if pipeline.order.has_revisions else pipeline.id
-    epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
+    epoch, ident, arrival = (path and column_of(path) for path in (pipeline.epoch, ident, pipeline.arrival))
     arrival = arrival or (ARRIVED if has_places else None)
     has_ties = pipeline.order.has_times or pipeline.order.fields
     own = [epoch, position_column(pipeline), TIE if has_ties else None, ident]

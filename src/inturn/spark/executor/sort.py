@@ -63,12 +63,12 @@ def sorted_chunks(  # noqa: PLR0913 - every bound can be set, and by its name on
     """
     key = SortKey(hash, group, tuple(keys))
     sort_bytes = min(sort_bytes, _ADDRESSABLE)
-    found = pools(batches, sort_rows, sort_bytes)
-    first = next(found, [])
+    row_pools = pools(batches, sort_rows, sort_bytes)
+    first = next(row_pools, [])
     if not first:
         return
     run = key.sort(combine(first))
-    if not (pool := next(found, [])):
+    if not (pool := next(row_pools, [])):
         yield from cut(run, chunk_rows)
         return
     with spill_directory(spill_dir) as directory:
@@ -77,5 +77,5 @@ def sorted_chunks(  # noqa: PLR0913 - every bound can be set, and by its name on
         del run  # before the next pool is sorted
         while pool:
             runs.add([key.sort(combine(pool))])
-            pool = next(found, [])
+            pool = next(row_pools, [])
         yield from regroup(runs.merge(), chunk_rows, sort_bytes)

@@ -53,8 +53,8 @@ def assert_sorted(
         greater, equal = _with_next(column)
         misplaced = greater | (equal & misplaced)
     if misplaced.any():
-        at = int(misplaced.argmax())
-        raise _out_of_order(key, row_at(columns, at), row_at(columns, at + 1))
+        index = int(misplaced.argmax())
+        raise _out_of_order(key, row_at(columns, index), row_at(columns, index + 1))
     return row_at(columns, table.num_rows - 1)
 
 
@@ -123,9 +123,9 @@ def plain(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     return column
 
 
-def row_at(columns: Sequence[pa.ChunkedArray | pa.Array], at: int) -> RowKey:
+def row_at(columns: Sequence[pa.ChunkedArray | pa.Array], index: int) -> RowKey:
     """Return the key of a row of columns from :func:`plain`."""
-    values = (column[at].as_py() for column in columns)
+    values = (column[index].as_py() for column in columns)
     return tuple((value is not None, value) for value in values)
 
 
@@ -141,7 +141,7 @@ def _with_next(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.bool_], npt.NDAr
 
 def _out_of_order(key: SortKey, before: RowKey, after: RowKey) -> InturnError:
     def show(row: RowKey) -> str:
-        texts = [each.decode(errors="replace") if isinstance(each, bytes) else each for _, each in row]
+        texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for _, value in row]
         return ", ".join(f"{name}={value!r}" for name, value in zip(key.names, texts, strict=True))
 
     return InturnError(

@@ -89,7 +89,7 @@ class SpilledRun:
         bisect = bisect_right if inclusive else bisect_left
         rows = range(self._block.num_rows)
         start = self._start
-        self._start = bisect(rows, bound, lo=start, key=lambda at: row_at(self._columns, at))
+        self._start = bisect(rows, bound, lo=start, key=lambda index: row_at(self._columns, index))
         return self._block.slice(start, self._start - start)
 
 
@@ -101,9 +101,9 @@ def _merge(paths: Sequence[Path], key: SortKey) -> Iterator[pa.Table]:
     first, so that the order is stable.
     """
     sorted_runs = [SpilledRun(path, key) for path in paths]
-    while sorted_runs := [each for each in sorted_runs if each.refill()]:
-        bound, bounding = min((each.last, place) for place, each in enumerate(sorted_runs))
-        parts = [each.take_until(bound, inclusive=place <= bounding) for place, each in enumerate(sorted_runs)]
+    while sorted_runs := [run for run in sorted_runs if run.refill()]:
+        bound, bounding = min((run.last, place) for place, run in enumerate(sorted_runs))
+        parts = [run.take_until(bound, inclusive=place <= bounding) for place, run in enumerate(sorted_runs)]
         yield key.sort(combine(parts))
 
 
@@ -140,7 +140,7 @@ class SpilledRuns:
     def merge(self) -> Iterator[pa.Table]:
         """Yield the rows of all runs in order."""
         while len(self.paths) > MERGE_RUNS:
-            fewer = [self.paths[at : at + MERGE_RUNS] for at in range(0, len(self.paths), MERGE_RUNS)]
+            fewer = [self.paths[start : start + MERGE_RUNS] for start in range(0, len(self.paths), MERGE_RUNS)]
             self.paths.clear()
             for paths in fewer:
                 self.add(_merge(paths, self.key))
@@ -160,9 +160,9 @@ def _halved(table: pa.Table, nbytes: int) -> Iterator[pa.Table]:
 
 
 @contextmanager
-def spill_directory(given: Path | None) -> Iterator[Path]:
+def spill_directory(location: Path | None) -> Iterator[Path]:
     """Create a directory for runs; remove it with its contents at the end of the block."""
-    parent = given or _local_directory()
+    parent = location or _local_directory()
     with _spilling(parent or "the system's temporary directory"):
         directory = tempfile.TemporaryDirectory(prefix="inturn-sort-", dir=parent)
     with directory as name:

@@ -52,8 +52,8 @@ class Dialect:
     @property
     def options(self) -> dict[str, str]:
         """Spark's options for this dialect."""
-        found = {"sep": self.delimiter, "quote": self.quote, "escape": self.quote, "encoding": self.encoding}
-        return found if self.null is None else {**found, "nullValue": self.null}
+        options = {"sep": self.delimiter, "quote": self.quote, "escape": self.quote, "encoding": self.encoding}
+        return options if self.null is None else {**options, "nullValue": self.null}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def csv_table(spark: SparkSession, source: str, dialect: Dialect | None = None, 
     options = {**dialect.options, **_lines(spark, source, dialect, streaming=streaming)}
     options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     first = spark.read.options(**options).csv(source).limit(1).collect()
-    header = [each or f"_c{at}" for at, each in enumerate(first[0])] if first else []
+    header = [name or f"_c{index}" for index, name in enumerate(first[0])] if first else []
     names = unique_names(header)
     # If the header repeats a name, it differs from the schema: then columns go by position.
     return CsvTable(names, {**options, "header": "true", "enforceSchema": str(names != header).lower()})
@@ -105,17 +105,17 @@ def read_csv(spark: SparkSession, source: str, dialect: Dialect | None = None) -
 def unique_names(names: Iterable[str]) -> list[str]:
     """Return unique column names, compared as Spark does (ignoring case); repeated ones get a number."""
     names = list(names)
-    taken = {name.lower() for name in names}
-    found: list[str] = []
+    existing = {name.lower() for name in names}
+    unique: list[str] = []
     seen: set[str] = set()
     for name in names:
-        made, number = name, 1
-        while made.lower() in seen or (made != name and made.lower() in taken):
+        candidate, number = name, 1
+        while candidate.lower() in seen or (candidate != name and candidate.lower() in existing):
             number += 1
-            made = f"{name}_{number}"
-        seen.add(made.lower())
-        found.append(made)
-    return found
+            candidate = f"{name}_{number}"
+        seen.add(candidate.lower())
+        unique.append(candidate)
+    return unique
 
 
 def _lines(spark: SparkSession, source: str, dialect: Dialect, *, streaming: bool) -> dict[str, str]:

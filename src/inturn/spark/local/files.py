@@ -74,8 +74,8 @@ def _csv_schema(spark: SparkSession, pipeline: Pipeline, source: str, table: Csv
     """Return the columns of CSV files: text for a message type, else types inferred by Spark."""
     if not table.names or pipeline.message is not None:
         return table.schema() if table.names else None
-    found = spark.read.options(**table.options, inferSchema="true").csv(source).schema
-    return table.schema(field.dataType.simpleString() for field in found.fields)
+    inferred = spark.read.options(**table.options, inferSchema="true").csv(source).schema
+    return table.schema(field.dataType.simpleString() for field in inferred.fields)
 
 
 def _typed(pipeline: Pipeline, df: DataFrame) -> DataFrame:
@@ -88,8 +88,8 @@ def _typed(pipeline: Pipeline, df: DataFrame) -> DataFrame:
     misfit = F.lit(False)  # noqa: FBT003
     for name in kinds:
         misfit = misfit | (texts[name].isNotNull() & values[name].isNull())
-    line = F.to_json(F.struct(*texts.values()))
-    bad = F.coalesce(F.col(CORRUPT), F.when(misfit, line)) if CORRUPT in df.columns else F.when(misfit, line)
+    row_json = F.to_json(F.struct(*texts.values()))
+    bad = F.coalesce(F.col(CORRUPT), F.when(misfit, row_json)) if CORRUPT in df.columns else F.when(misfit, row_json)
     return df.select(*(value.alias(name) for name, value in values.items()), bad.alias(CORRUPT))
 
 
@@ -108,7 +108,7 @@ def format_of(source: str) -> str:
     elif "://" not in source and "*" not in source and not path.exists():
         raise InputError(f"no file or folder {source}")
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".zst", ".snappy")]
-    found = _ENDINGS.get(suffixes[-1] if suffixes else "")
-    if found is None:
+    by_ending = _ENDINGS.get(suffixes[-1] if suffixes else "")
+    if by_ending is None:
         raise InputError(f"the name of {path} does not show its format; add --format parquet, json or csv")
-    return found
+    return by_ending

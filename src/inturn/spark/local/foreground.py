@@ -66,14 +66,14 @@ def follow(
 
 def _report_steps(pipeline: Pipeline, store: SparkStore, reported: int, on_step: Callable[[Report], None]) -> int:
     """Report the steps after the last reported one, and return the new last one."""
-    for each in store.manifests_after(reported):
-        on_step(Report(pipeline.name, store.location, each.step, Counts(**each.counts), each.seconds))
-        reported = each.step
+    for manifest in store.manifests_after(reported):
+        on_step(Report(pipeline.name, store.location, manifest.step, Counts(**manifest.counts), manifest.seconds))
+        reported = manifest.step
     return reported
 
 
 def stream_error_text(error: Exception) -> str:
     """Return the message of an inturn error in a stream; Spark wraps it in many lines."""
     lines = [line.strip() for line in str(error).splitlines()]
-    ours = [line for line in lines if line.startswith("inturn.core.errors.")]
-    return ours[-1].partition(": ")[2] if ours else lines[0]
+    own_lines = [line for line in lines if line.startswith("inturn.core.errors.")]
+    return own_lines[-1].partition(": ")[2] if own_lines else lines[0]

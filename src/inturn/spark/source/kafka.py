@@ -59,8 +59,8 @@ def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
         raise InputError(f"{msg}.format('kafka')")
     if mapping.needs_headers and "headers" not in df.columns:
         raise InputError("the mapping reads headers: read Kafka with option('includeHeaders', 'true')")
-    wanted = [*_NEEDED, "headers"] if mapping.needs_headers else _NEEDED
-    return df.select(*wanted).mapInArrow(_MappedRecords(mapping), _DDL)
+    columns = [*_NEEDED, "headers"] if mapping.needs_headers else _NEEDED
+    return df.select(*columns).mapInArrow(_MappedRecords(mapping), _DDL)
 
 
 @dataclass(frozen=True)
@@ -101,19 +101,19 @@ class _KafkaRecord:
 
 def _records(batch: pa.RecordBatch) -> Iterator[_KafkaRecord]:
     times = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-    given = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "key", "value")]
+    columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "key", "value")]
     headers = batch.column("headers").to_pylist() if "headers" in batch.schema.names else [None] * len(batch)
-    for topic, partition, offset, key, value, time_us, pairs in zip(*given, times, headers, strict=True):
+    for topic, partition, offset, key, value, time_us, pairs in zip(*columns, times, headers, strict=True):
         # As in inturn.ingest: the position is the offset after the record, and headers without a value are dropped.
-        found = {each["key"]: each["value"] for each in pairs or () if each["value"] is not None}
+        header_values = {pair["key"]: pair["value"] for pair in pairs or () if pair["value"] is not None}
         time_ms = None if time_us is None else time_us // 1000
-        record = SourceRecord(str(partition), offset + 1, value, key, found, time_ms)
+        record = SourceRecord(str(partition), offset + 1, value, key, header_values, time_ms)
         yield _KafkaRecord(record, topic, partition, offset, time_us)
 
 
-def _refused(record: _KafkaRecord, why: str) -> tuple[Any, ...]:
+def _refused(record: _KafkaRecord, reason: str) -> tuple[Any, ...]:
     document: dict[str, Any] = {
-        "error": why,
+        "error": reason,
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,

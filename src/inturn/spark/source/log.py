@@ -32,8 +32,8 @@ COLUMNS: Final = {
 
 _KINDS: Final = {"bigint": pa.int64(), "string": pa.string(), "timestamp": pa.timestamp("us", "UTC")}
 _SCHEMA: Final = pa.schema([(name, _KINDS[kind]) for name, kind in COLUMNS.items()])
-_CONTENTS: Final = [each.name.lower() for each in Content]
-_SIZES: Final = np.array([len(each) for each in _CONTENTS])
+_CONTENTS: Final = [content.name.lower() for content in Content]
+_SIZES: Final = np.array([len(name) for name in _CONTENTS])
 _NULL: Final = 1
 _NO_REVISION: Final = 4
 
@@ -62,16 +62,16 @@ def open_log(place: QueueLocation) -> SourceLog:
 def read_batch(log: SourceLog, after: int, up_to: int) -> pa.RecordBatch:
     """Return messages after a sequence number and up to another, as many as fit; at least one must exist."""
     packed = log.packed(after, up_to) if isinstance(log, SqliteLog) else None
-    found = None if packed is None else _batch_of_packed(packed)
-    return _batch_of_rows(log.rows(after, up_to)) if found is None else found
+    batch = None if packed is None else _batch_of_packed(packed)
+    return _batch_of_rows(log.rows(after, up_to)) if batch is None else batch
 
 
 def _batch_of_packed(packed: PackedMessages) -> pa.RecordBatch | None:
     """Return None if a text contains a character that is used as separator, or as null."""
     count = packed.rows
     numbers = _numbers(packed.sequence_number)
-    texts = [_texts(each, count) for each in (packed.group, packed.dedup_id, packed.body, packed.attributes)]
-    if any(each is None for each in texts) or (numbers[1:] <= numbers[:-1]).any():
+    texts = [_texts(column, count) for column in (packed.group, packed.dedup_id, packed.body, packed.attributes)]
+    if any(column is None for column in texts) or (numbers[1:] <= numbers[:-1]).any():
         return None
     group, dedup_id, body, attributes = texts
     digits = np.frombuffer(packed.content, np.uint8) - ord("0")
@@ -132,8 +132,8 @@ def _batch_of_rows(rows: Sequence[Any]) -> pa.RecordBatch:
     texts: Sequence[Any] = body
     if Content.BYTES in content:
         pairs = zip(body, content, strict=True)
-        texts = [base64.b64encode(each) if kind == Content.BYTES else each for each, kind in pairs]
-    contents = [_CONTENTS[each] for each in content]
+        texts = [base64.b64encode(value) if kind == Content.BYTES else value for value, kind in pairs]
+    contents = [_CONTENTS[number] for number in content]
     sent_us = np.array(sent_ms, np.int64) * 1000
     columns = (number, group, revision, dedup_id, texts, contents, attributes, sent_us)
     return pa.RecordBatch.from_arrays([*map(pa.array, columns, _SCHEMA.types)], schema=_SCHEMA)

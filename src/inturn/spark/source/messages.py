@@ -100,11 +100,11 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
         if kind is None:
             msg = f"pipeline {pipeline.name!r} needs {path!r}, but the bodies have no such field; add it to the schema"
             raise InputError(msg)
-        own, given = F.col(f"b.{sql_of(path)}"), F.col(f"e.{quoted(source)}")
+        own, attribute = F.col(f"b.{sql_of(path)}"), F.col(f"e.{quoted(source)}")
         filled = F.coalesce(own, try_cast(f"e.{quoted(source)}", kind.simpleString()))
         columns[first] = _with_field(columns[first], bodies[first].dataType, rest, filled)
         if source in {"group", "revision", "dedup_id"}:
-            agrees &= F.coalesce(own.cast("string") == given.cast("string"), F.lit(True))  # noqa: FBT003
+            agrees &= F.coalesce(own.cast("string") == attribute.cast("string"), F.lit(True))  # noqa: FBT003
     named = (column.alias(name) for name, column in columns.items())
     # Without a place in the data the log's is the only one; an order that has one needs no other within a step.
     has_place = pipeline.turn is not None or bool(pipeline.order.fields)
@@ -124,8 +124,8 @@ def _with_field(column: "Column", kind: "DataType", names: list[str], value: "Co
         own = column.getField(field.name)
         own = _with_field(own, field.dataType, names[1:], value) if field.name == names[0] else own
         inside.append(own.alias(field.name))
-    made = F.struct(*inside)
-    return F.when(column.isNotNull() | value.isNotNull(), made)
+    struct_column = F.struct(*inside)
+    return F.when(column.isNotNull() | value.isNotNull(), struct_column)
 
 
 def _corrupt(agrees: "Column") -> "Column":
@@ -148,8 +148,8 @@ def _kinds(pipeline: Pipeline, schema: "str | StructType | None", df: "DataFrame
             "type, or pass them: messages(pipeline, df, 'account string, amount bigint')"
         )
     # StructType.fromDDL needs Spark 4.0
-    found = df.sparkSession.createDataFrame([], schema).schema if isinstance(schema, str) else schema
-    kinds = {field.name: field.dataType.simpleString() for field in found.fields}
+    parsed = df.sparkSession.createDataFrame([], schema).schema if isinstance(schema, str) else schema
+    kinds = {field.name: field.dataType.simpleString() for field in parsed.fields}
     for name in filter(is_reserved, kinds):
         raise reserved_name_error(f"the schema has a field {name!r}")
     for path, source in _envelope(pipeline, {}).items():
@@ -218,9 +218,9 @@ def queue_messages(
 
 def _unwrapped_error(error: Exception) -> Exception:
     """Return the inturn error that Spark wrapped in a traceback, or the error itself."""
-    found = re.findall(r"^inturn\.core\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
-    if not found:
+    matches = re.findall(r"^inturn\.core\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+    if not matches:
         return error
-    name, text = found[-1]
+    name, text = matches[-1]
     kind: type[InturnError] = getattr(errors, name, InturnError)
     return kind(text)

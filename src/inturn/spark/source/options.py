@@ -167,11 +167,11 @@ def _flag(options: Mapping[str, str], name: str, *, usual: bool) -> bool:
     return text == "true"
 
 
-def _check_known(options: Mapping[str, str], known: tuple[str, ...], of: str) -> None:
+def _check_known(options: Mapping[str, str], known: tuple[str, ...], reader: str) -> None:
     names = {name.lower(): name for name in known}
     for name in options:
         if name.lower() not in names:
             near = get_close_matches(name.lower(), names, 1)
             meant = f"did you mean {names[near[0]]!r}? Existing" if near else "existing"
-            msg = f"{name!r} is not an option of {of}.format('inturn'); {meant} options: {', '.join(known[1:])}"
+            msg = f"{name!r} is not an option of {reader}.format('inturn'); {meant} options: {', '.join(known[1:])}"
             raise InputError(msg)

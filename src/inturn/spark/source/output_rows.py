@@ -41,13 +41,13 @@ def output_files(manifests: Iterable[Manifest], before: int, after: int = 0) -> 
         before: the number of outputs before them.
         after: the step after which files are wanted.
     """
-    found = []
+    files = []
     for manifest in manifests:
         for file in manifest.outputs:
             if manifest.step > after:
-                found.append(OutputFile(file.path, file.rows, before, manifest.now_us))
+                files.append(OutputFile(file.path, file.rows, before, manifest.now_us))
             before += file.rows
-    return found
+    return files
 
 
 def output_batches(location: str, files: Iterable[OutputFile]) -> Iterator[pa.RecordBatch]:

@@ -84,7 +84,7 @@ class _OutputsReader(LimitedReader):
         """Return the last step with outputs, within the limit: steps without outputs need no micro-batch."""
         self._check(start)
         step: int = start["step"]
-        self._manifests = {number: each for number, each in self._manifests.items() if number > step}
+        self._manifests = {number: manifest for number, manifest in self._manifests.items() if number > step}
         last = last_step(self._open().files, step, start["writer"])
         end, rows = start, start["rows"]
         for number in range(step + 1, min(last, self._target if self._target is not None else last) + 1):
@@ -101,15 +101,15 @@ class _OutputsReader(LimitedReader):
         self._check(start)
         self._check(end)
         steps = range(start["step"] + 1, end["step"] + 1)
-        found: list[OutputSlice] = []
+        slices: list[OutputSlice] = []
         room = 0
         for file in output_files(map(self._manifest, steps), start["rows"]):
             if room < file.rows:
-                found.append(OutputSlice(self._location, []))
+                slices.append(OutputSlice(self._location, []))
                 room = limits.SOURCE_TASK_ROWS
-            found[-1].files.append(file)
+            slices[-1].files.append(file)
             room -= file.rows
-        return [*found]
+        return [*slices]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return output_batches(partition.location, partition.files) if isinstance(partition, OutputSlice) else iter(())
@@ -141,8 +141,8 @@ class _OutputsReader(LimitedReader):
             StoreMismatch: if it does not.
         """
         step = offset["step"]
-        there = self._open().require_identity() and (last_step(self._open().files) if step else 0)
-        if there >= step and self._writer(step) == offset["writer"]:
+        latest_step = self._open().require_identity() and (last_step(self._open().files) if step else 0)
+        if latest_step >= step and self._writer(step) == offset["writer"]:
             return
         raise StoreMismatch(
             f"the checkpoint has read the outputs of {self._location} up to step {step}, but the current store has a "

@@ -52,7 +52,7 @@ class UncommittedMessages:
         def acknowledge_next(store: Store, now_ms: int) -> int | None:
             info = queue_of(store, self._queue.name)
             entries = store.read(info, after, limits.SOURCE_RELEASE_ROWS, pending=True)
-            numbers = [each.sequence_number for each in entries if each.sequence_number <= last]
+            numbers = [entry.sequence_number for entry in entries if entry.sequence_number <= last]
             store.settle(info, [Settlement(number, None, SettleAction.ACK) for number in numbers], now_ms)
             return numbers[-1] if numbers else None
 

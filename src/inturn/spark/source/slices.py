@@ -43,10 +43,10 @@ def file_identity(path: str) -> DatabaseFileIdentity:
         NoSuchDatabase: if the file does not exist.
     """
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError as error:
         raise NoSuchDatabase(f"no database {path!r}") from error
-    return DatabaseFileIdentity(machine(), found.st_dev, found.st_ino)
+    return DatabaseFileIdentity(machine(), status.st_dev, status.st_ino)
 
 
 def machine() -> str:
@@ -90,12 +90,12 @@ class Slice(InputPartition):
 
     def _check_file(self, seen: DatabaseFileIdentity) -> None:
         try:
-            found = file_identity(self.place.path)
+            identity = file_identity(self.place.path)
         except StoreError:
-            found = None
-        if found == seen:
+            identity = None
+        if identity == seen:
             return
-        if found is None or found.machine != seen.machine:
+        if identity is None or identity.machine != seen.machine:
             msg = (
                 f"{self.place.path} is a file on the machine of Spark's driver, but a task runs on another machine, "
                 f"{platform.node()}: an SQLite file can be read on its own machine only. Run Spark there, for example "
@@ -139,20 +139,20 @@ def batches(part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         after = part.after
         while (first := log.place(after, part.up_to, 1)) is not None:
             end = min(first - 1 + limits.SOURCE_ARROW_ROWS, part.up_to)
-            found = read_batch(log, first - 1, end)
-            after = found["sequence_number"][-1].as_py()
+            batch = read_batch(log, first - 1, end)
+            after = batch["sequence_number"][-1].as_py()
             if part.bucket is not None:
-                found = found.filter(_in_bucket(found, part.bucket, part.buckets))
-            if found.num_rows:
-                yield found.select(columns)
+                batch = batch.filter(_in_bucket(batch, part.bucket, part.buckets))
+            if batch.num_rows:
+                yield batch.select(columns)
 
 
-def _in_bucket(found: pa.RecordBatch, bucket: int, buckets: int) -> pa.Array:
+def _in_bucket(batch: pa.RecordBatch, bucket: int, buckets: int) -> pa.Array:
     """Return whether each group's hash is in a bucket, an equal part of the range; spread rows without a group."""
-    groups = found["group"].dictionary_encode()
-    ours = pa.array([_bucket(group, buckets) == bucket for group in groups.dictionary.to_pylist()], pa.bool_())
-    spread = pa.array(found["sequence_number"].to_numpy() % buckets == bucket)
-    return pc.coalesce(ours.take(groups.indices), spread)
+    groups = batch["group"].dictionary_encode()
+    in_bucket = pa.array([_bucket(group, buckets) == bucket for group in groups.dictionary.to_pylist()], pa.bool_())
+    spread = pa.array(batch["sequence_number"].to_numpy() % buckets == bucket)
+    return pc.coalesce(in_bucket.take(groups.indices), spread)
 
 
 def _bucket(group: str, buckets: int) -> int:

@@ -148,9 +148,9 @@ class _StreamReader(LimitedReader):
         self._reader().commit(end["sequence_number"])
 
     def stop(self) -> None:
-        for each in (self._log, self._release):
-            if each is not None:
-                each.close()
+        for opened in (self._log, self._release):
+            if opened is not None:
+                opened.close()
         self._log = self._release = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -180,9 +180,9 @@ class _StreamReader(LimitedReader):
         self._check_history(start, info)
         position = info.readers.get(name)
         if self._options.fail_on_loss and (position is None or position > after):
-            found = "no longer exists" if position is None else f"was moved to {position} by another process"
+            problem = "no longer exists" if position is None else f"was moved to {position} by another process"
             raise StoreMismatch(
-                f"the checkpoint has read {place} up to {after}, but its reader {name!r} {found}, so later "
+                f"the checkpoint has read {place} up to {after}, but its reader {name!r} {problem}, so later "
                 "messages may be lost. Use a separate reader for each query; "
                 '.option("failOnDataLoss", "false") continues with the existing messages'
             )
@@ -206,5 +206,5 @@ class _StreamReader(LimitedReader):
         )
 
     def _offset(self, info: QueueInfo, number: int) -> Offset:
-        made = {"queue_made_ms": info.created_ms, "sequence_number": number}
-        return {**made, "incarnation": self._open().incarnation(number)}
+        offset = {"queue_made_ms": info.created_ms, "sequence_number": number}
+        return {**offset, "incarnation": self._open().incarnation(number)}
