@@ -125,10 +125,10 @@ def test_a_source_unavailable_at_the_start_is_retried_with_a_visible_error(
         with pytest.raises(SourceError, match="kafka-1:9092"):
             ingest(db, source).run(until="caught up")
         with ingest(db, source) as working:
-            assert working.trouble == "nobody answers at kafka-1:9092"
+            assert working.problem == "nobody answers at kafka-1:9092"
             down.undo()
             until(lambda: len(sent(db)) == 1)
-            until(lambda: not working.trouble)
+            until(lambda: not working.problem)
 
 
 def test_a_setup_error_of_a_source_ends_the_run(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +426,7 @@ def test_a_persistent_error_ends_a_run_until_caught_up(
     told = [each.getMessage() for each in caplog.records if "HTTP 401" in each.getMessage()]
     assert [each.rpartition("; ")[2] for each in told[:1]] == ["next attempt in 0.0 s"]
     assert [each.startswith("source bank stopped: ") for each in told] == [False, True]
-    assert "HTTP 401" in host.trouble
+    assert "HTTP 401" in host.problem
 
 
 def test_errors_with_progress_between_them_are_retried(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

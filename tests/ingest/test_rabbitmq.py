@@ -260,7 +260,7 @@ def test_a_recreated_rabbitmq_queue_is_read_again(
         published(url, queue, [message(1)])
         until(lambda: sent(db) == [("a", 1)])
         deleted(url, queue)
-        until(lambda: f"{queue!r} cannot be read: NOT_FOUND" in host.trouble)
+        until(lambda: f"{queue!r} cannot be read: NOT_FOUND" in host.problem)
         declared(url, queue, kind)
         published(url, queue, [message(2)])
         until(lambda: sent(db) == [("a", 1), ("a", 2)])
@@ -296,7 +296,7 @@ def test_a_queue_read_by_another_consumer_is_retried_until_it_is_free(db: Databa
         source.poll(1, 1)
     source.shutdown()
     with ingest(db, url, queue) as waiting:
-        until(lambda: "cannot be read exclusively" in waiting.trouble)
+        until(lambda: "cannot be read exclusively" in waiting.problem)
         other.shutdown()
         until(lambda: sent(db) == [("a", 1), ("a", 2), ("a", 3)])
 
@@ -320,7 +320,7 @@ def test_a_reader_paused_before_consuming_takes_no_message_of_its_successor(
     with ingest(db, url, queue, **settings):
         assert looked.wait(WAIT_S)
         with ingest(db, url, queue, **settings) as second:
-            until(lambda: second.trouble or sent(db))
+            until(lambda: second.problem or sent(db))
             goes_on.set()
             until(lambda: len(sent(db)) == 500)
     assert sent(db) == [("a", n) for n in range(1, 501)]

@@ -70,16 +70,16 @@ def test_a_broker_source_waits_at_the_rejected_bound_instead_of_dropping(db: Dat
     source = Broker(log)
     control = SourceControl(db, "bank")
     with ingest(db, source, max_rejected=3, lease_s=0.5) as running:
-        until(lambda: control.troubles() or source.confirmed[1:])
+        until(lambda: control.problems() or source.confirmed[1:])
         assert control.partitions()[0].dropped == 0
-        ((reason,),) = [control.troubles().values()]
+        ((reason,),) = [control.problems().values()]
         assert "resend or purge records" in reason
-        assert running.trouble == reason
+        assert running.problem == reason
         assert [each.body for each in control.rejected()] == [b"0", b"1", b"2", b"3"], "a batch is whole"
         assert source.confirmed == [("p", 4)], "the broker keeps the others"
         assert db.queue("payments").depth().messages == 0
         control.purge()
-        until(lambda: not running.trouble and not control.troubles())
+        until(lambda: not running.problem and not control.problems())
         until(lambda: db.queue("payments").depth().messages == 1)
     assert [each.body for each in control.rejected()] == [b"4", b"5"]
     assert control.partitions()[0].dropped == 0
@@ -88,9 +88,9 @@ def test_a_broker_source_waits_at_the_rejected_bound_instead_of_dropping(db: Dat
 def test_a_source_waiting_at_the_rejected_bound_can_be_stopped(db: Database) -> None:
     source = Broker(Log(p=[b"%d" % number for number in range(8)]))
     with ingest(db, source, max_rejected=1) as running:
-        until(lambda: running.trouble)
+        until(lambda: running.problem)
     assert source.confirmed == [("p", 4)]
-    assert SourceControl(db, "bank").troubles() == {}, "it has left"
+    assert SourceControl(db, "bank").problems() == {}, "it has left"
 
 
 @pytest.mark.parametrize(

@@ -211,15 +211,15 @@ def _rows(db: "Database", name: str) -> list[dict[str, Any]]:
     from inturn.ingest import SourceControl
 
     control, now_ms = SourceControl(db, name), db.writer.clock()
-    moved, troubles, kept = (
+    moved, problems, kept = (
         control.moved_counts(),
-        control.troubles(),
+        control.problems(),
         Counter(p.partition for p in control.rejected_places()),
     )
     partitions = control.partitions()
     rows = [
         _row(name, each, now_ms)
-        | {"moved": moved.get(each.name, 0), "kept": kept.pop(each.name, 0), "trouble": troubles.get(each.owner or "")}
+        | {"moved": moved.get(each.name, 0), "kept": kept.pop(each.name, 0), "trouble": problems.get(each.owner or "")}
         for each in partitions
     ]
     for partition, count in kept.items():  # of a webhook, which has no position and no owner
