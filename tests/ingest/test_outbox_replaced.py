@@ -48,7 +48,7 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
 
 
 def sent(db: Database) -> list[int | None]:
-    return [each.revision for each in db.queue("payments").peek(1000)]
+    return [message.revision for message in db.queue("payments").peek(1000)]
 
 
 @pytest.mark.parametrize("how", ["made anew", "renamed"])
@@ -158,5 +158,5 @@ def test_a_poll_fails_if_the_opened_outbox_file_was_replaced(tmp_path: Path) -> 
     assert source.incarnation("outbox") != first
     source.close("outbox")
     source.open("outbox", None)
-    assert [each.position for each in source.poll(10, 0)] == [1, 2, 3]
+    assert [record.position for record in source.poll(10, 0)] == [1, 2, 3]
     source.shutdown()
