@@ -27,13 +27,19 @@ NOON_US = 1_709_294_400_000_000
 
 def spread(*counts: int) -> Distribution:
     return Distribution(
-        3, 700, 90_000, [HistogramBar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, n) for at, n in enumerate(counts)]
+        3,
+        700,
+        90_000,
+        [
+            HistogramBar(0 if exponent == 0 else 2.0 ** (exponent - 1), 2.0**exponent, n)
+            for exponent, n in enumerate(counts)
+        ],
     )
 
 
 def line(group: str, *points: tuple[int, str | None, int], gaps: tuple[RevisionGap, ...] = ()) -> GroupTimeline:
     faults = Counter(kind for _, kind, _ in points if kind is not None)
-    shown = [TimelinePoint(at, place, kind, epoch) for at, (place, kind, epoch) in enumerate(points, 1)]
+    shown = [TimelinePoint(number, place, kind, epoch) for number, (place, kind, epoch) in enumerate(points, 1)]
     return GroupTimeline(group, len(points), dict(faults), shown, list(gaps))
 
 
@@ -49,8 +55,8 @@ def full() -> AuditReport:
         RevisionGap("acct-2", 1, 9, 9, 1, None, open=True),
     )
     copies = line("acct-1", (1, None, 0), (2, None, 0), (6, None, 0), (2, "duplicate", 0), (4, "late", 0), gaps=(lost,))
-    again = line("acct-2", (7, "conflict", 0), (8, "no-id", 1), (10, None, 1), gaps=(still,))
-    found = {kind: FaultCount(1_000 + at, 20 + at) for at, kind in enumerate(FaultKind)}
+    conflicting = line("acct-2", (7, "conflict", 0), (8, "no-id", 1), (10, None, 1), gaps=(still,))
+    counts = {kind: FaultCount(1_000 + index, 20 + index) for index, kind in enumerate(FaultKind)}
     at_noon = dt.datetime(2024, 3, 1, 12, tzinfo=dt.UTC)
     return replace(
         empty(),
@@ -59,7 +65,7 @@ def full() -> AuditReport:
         groups=8_901,
         began=at_noon,
         ended=at_noon + dt.timedelta(days=2),
-        found=found,
+        found=counts,
         samples={kind: [f"sample of {kind}"] for kind in FaultKind},
         gaps=GapSummary(
             12,
@@ -83,7 +89,7 @@ def full() -> AuditReport:
         ),
         columns=[ColumnRating("seq", "number", 1, 0.9, 0.8, 0, 1.01, None, "Gapless", "it counts")],
         grade=ProposedGrade("Gapless", ["It is so."], 'Pipeline(name="orders", handler=apply)', ["Needs a day off."]),
-        worst=[copies, again],
+        worst=[copies, conflicting],
         files={"messages": "/out/messages", "gaps": "/out/gaps"},
         seconds=75,
     )

@@ -53,14 +53,14 @@ class Composed:
     """
 
     def __init__(self, name: str, folder: Path, **environment: str) -> None:
-        told = compose()[name]
+        service = compose()[name]
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.ready = self.url + told["environment"].get("READY", "/ready").rpartition(":")[2].lstrip("0123456789")
-        named = {key: value for key, value in told["environment"].items() if "${" not in value}
+        self.ready = self.url + service["environment"].get("READY", "/ready").rpartition(":")[2].lstrip("0123456789")
+        named = {key: value for key, value in service["environment"].items() if "${" not in value}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # the commands of this Python
         self._environment = os.environ | {"PATH": path} | named | environment
-        self._command = [*told.get("entrypoint", ["inturn"]), *map(self._here, told["command"])]
+        self._command = [*service.get("entrypoint", ["inturn"]), *map(self._here, service["command"])]
         if name == "worker":
             self._command += ["--health", f"127.0.0.1:{self.port}"]
         elif name == "sqs":

@@ -37,12 +37,12 @@ settings.register_profile("soak", max_examples=200, deadline=None, print_blob=Tr
 settings.load_profile("ci")
 
 
-def _constants_of_code(found: Callable[[], providers.Constants]) -> Callable[[], providers.Constants]:
+def _constants_of_code(original: Callable[[], providers.Constants]) -> Callable[[], providers.Constants]:
     """Hypothesis tries the numbers and texts of all modules that were imported before: others in each company.
 
     Where it is to give the same examples on every run, it does without them.
     """
-    return lambda: providers.Constants() if settings().derandomize else found()
+    return lambda: providers.Constants() if settings().derandomize else original()
 
 
 providers._get_local_constants = _constants_of_code(providers._get_local_constants)
@@ -205,8 +205,8 @@ def clocks(address: str) -> Iterator[SkewedClocks]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """Kafka itself; whoever kills it starts it again."""
-    if why := missing():
-        pytest.skip(why)
+    if reason := missing():
+        pytest.skip(reason)
     kafka = Kafka(tmp_path_factory.mktemp("kafka"))
     yield kafka
     kafka.kill()

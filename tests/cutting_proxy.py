@@ -10,12 +10,12 @@ class CuttingProxy:
 
     Args:
         to: the port of the server.
-        at: the port that it listens on; 0: a free one.
+        port: the port that it listens on; 0: a free one.
     """
 
-    def __init__(self, to: int, at: int = 0) -> None:
+    def __init__(self, to: int, port: int = 0) -> None:
         self._to = ("127.0.0.1", to)
-        self._listener = socket.create_server(("127.0.0.1", at))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port = int(self._listener.getsockname()[1])
         self._open: list[socket.socket] = []
 
@@ -37,21 +37,21 @@ class CuttingProxy:
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                ours, _ = self._listener.accept()
+                accepted, _ = self._listener.accept()
                 try:
                     theirs = socket.create_connection(self._to)
                 except OSError:
-                    ours.close()
+                    accepted.close()
                     continue
-                self._open += [ours, theirs]
-                for one, other in ((ours, theirs), (theirs, ours)):
-                    threading.Thread(target=_carry, args=(one, other), daemon=True).start()
+                self._open += [accepted, theirs]
+                for source, other in ((accepted, theirs), (theirs, accepted)):
+                    threading.Thread(target=_carry, args=(source, other), daemon=True).start()
 
 
-def _carry(one: socket.socket, other: socket.socket) -> None:
+def _carry(source: socket.socket, other: socket.socket) -> None:
     with suppress(OSError):
-        while data := one.recv(65536):
+        while data := source.recv(65536):
             other.sendall(data)
-    for each in (one, other):
+    for connection in (source, other):
         with suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)

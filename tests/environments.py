@@ -21,39 +21,41 @@ def build_wheel(folder: Path | None = None) -> Path:
     return wheel
 
 
-def install(python: Path, *what: str | Path, constraints: Path = CONSTRAINTS) -> None:
+def install(python: Path, *requirements: str | Path, constraints: Path = CONSTRAINTS) -> None:
     """Install into an environment, which need not have a pip of its own: this one's is used, as the machine has it."""
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "-qq", "--no-compile"]
-    subprocess.run([*pip, "--constraint", constraints, *what], check=True, timeout=INSTALL_S)
+    subprocess.run([*pip, "--constraint", constraints, *requirements], check=True, timeout=INSTALL_S)
 
 
-def create(folder: Path, *what: str | Path, python: str = sys.executable, constraints: Path = CONSTRAINTS) -> Path:
+def create(
+    folder: Path, *requirements: str | Path, python: str = sys.executable, constraints: Path = CONSTRAINTS
+) -> Path:
     """Make an environment that holds some packages and nothing else; return its Python."""
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True, timeout=INSTALL_S)
-    made = folder / "bin" / "python"
-    install(made, *what, constraints=constraints)
-    return made
+    interpreter = folder / "bin" / "python"
+    install(interpreter, *requirements, constraints=constraints)
+    return interpreter
 
 
 def keep(
-    folder: Path, extras: str, *what: str | Path, python: str = sys.executable, constraints: Path = CONSTRAINTS
+    folder: Path, extras: str, *requirements: str | Path, python: str = sys.executable, constraints: Path = CONSTRAINTS
 ) -> Path:
     """Make an environment with the wheel once, and renew only the wheel later; return its Python.
 
     Args:
         folder: where it is, from one run to the next.
         extras: those of the wheel, such as ``"spark,audit"``.
-        what: other packages; if these, the extras or the constraints change, it is made anew.
+        requirements: other packages; if these, the extras or the constraints change, it is made anew.
         python: the interpreter that it is made with.
         constraints: the versions of packages.
     """
     wheel = build_wheel()
-    asked = "\n".join([python, extras, *map(str, what), constraints.read_text()])
-    made, ready = folder / "bin" / "python", folder / "ready.txt"
-    if ready.exists() and ready.read_text() == asked:
-        install(made, "--force-reinstall", "--no-deps", wheel)
+    contents = "\n".join([python, extras, *map(str, requirements), constraints.read_text()])
+    interpreter, ready = folder / "bin" / "python", folder / "ready.txt"
+    if ready.exists() and ready.read_text() == contents:
+        install(interpreter, "--force-reinstall", "--no-deps", wheel)
     else:
-        create(folder, f"{wheel}[{extras}]" if extras else wheel, *what, python=python, constraints=constraints)
-        ready.write_text(asked)
-    return made
+        create(folder, f"{wheel}[{extras}]" if extras else wheel, *requirements, python=python, constraints=constraints)
+        ready.write_text(contents)
+    return interpreter

@@ -113,7 +113,7 @@ def produce(servers: str, name: str, values: Sequence[bytes | None], partition: 
 def produce_named(servers: str, name: str, value: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Send a record whose headers have any bytes as names, which no client of Python sends, by the wire protocol."""
     fields = [b"a", value, *(part for header in headers for part in header)]
-    key, body, *parts = (_varint(len(each)) + each for each in fields)
+    key, body, *parts = (_varint(len(field)) + field for field in fields)
     record = b"\0" + _varint(0) * 2 + key + body + _varint(len(headers)) + b"".join(parts)
     now_ms = time.time_ns() // 1_000_000
     rest = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + _varint(len(record)) + record
@@ -130,17 +130,17 @@ def produce_named(servers: str, name: str, value: bytes, headers: Sequence[tuple
 
 def _varint(number: int) -> bytes:
     """A number that is not negative, as records have it."""
-    number, found = 2 * number, []
+    number, encoded = 2 * number, []
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 def _crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
-    for each in data:
-        crc ^= each
+    for octet in data:
+        crc ^= octet
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF

@@ -168,16 +168,16 @@ class Bench:
         rows = table.select([*names, *(name for name in (GROUP, HASH) if name in table.column_names)])
         with self.bounds.applied(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(decisions, "group_hash", self.hash_of)
-            results = [self._task(plan, rows, each) for each in range(plan.buckets)]
+            results = [self._task(plan, rows, bucket) for bucket in range(plan.buckets)]
         counts = total_counts(results)
         return stepper._manifest(plan, results, counts, None, 0.0), counts
 
     def _task(self, plan: Plan, table: pa.Table, bucket: int) -> SliceResult:
         low, high = bucket_bounds(bucket, plan.buckets)
-        rows = [at for at, hash_ in enumerate(table[HASH].to_pylist()) if low <= hash_ <= high]
+        rows = [index for index, hash_ in enumerate(table[HASH].to_pylist()) if low <= hash_ <= high]
         self._random.shuffle(rows)
-        mine = table.take(pa.array(rows, pa.int64())).combine_chunks()
-        batches = mine.to_batches(max_chunksize=self._random.randint(1, 5))
+        own_rows = table.take(pa.array(rows, pa.int64())).combine_chunks()
+        batches = own_rows.to_batches(max_chunksize=self._random.randint(1, 5))
         result = task.run_task(plan, self.pipeline, bucket, f"{plan.attempt}-0", batches)
         return msgspec.json.decode(msgspec.json.encode(result), type=SliceResult)
 
@@ -206,11 +206,11 @@ class Bench:
         seen = Seen()
         if not manifests:
             return seen
-        for row in self.rows([file for each in manifests for file in each.outputs]):
+        for row in self.rows([file for manifest in manifests for file in manifest.outputs]):
             *place, text, _ = row.values()
             seen.outputs.append((*place, msgspec.json.decode(text)))
         seen.outputs.sort(key=repr)
-        for row in self.rows([file for each in manifests for file in each.rejected]):
+        for row in self.rows([file for manifest in manifests for file in manifest.rejected]):
             seen.rejected[(row["group"], row["reason"], ruled(row["detail"]), row["message"])] += 1
         self._groups(manifests[-1], seen)
         return seen
@@ -232,17 +232,17 @@ class Bench:
             assert [row["hash"] for row in rows] == sorted(row["hash"] for row in rows)
             assert len(rows) == file.rows
             for row in rows:
-                turn = (row["epoch"], row["turn"], row.get("tie") or "", row["id"] or "", canonical(row["message"]))
-                held.setdefault(row["group"], []).append((row["step"], turn))
+                position = (row["epoch"], row["turn"], row.get("tie") or "", row["id"] or "", canonical(row["message"]))
+                held.setdefault(row["group"], []).append((row["step"], position))
         for group, row in sorted(newest.items()):
             seen.states[group] = row["state"]
             since = row["held_step"] if row["held"] else math.inf
-            mine = [turn for step, turn in held.get(group, []) if step >= since]
-            assert len(mine) == row["held"]
-            seen.held += [(group, row["status"], message) for *_, message in sorted(mine)]
+            own_positions = [position for step, position in held.get(group, []) if step >= since]
+            assert len(own_positions) == row["held"]
+            seen.held += [(group, row["status"], message) for *_, message in sorted(own_positions)]
             if row["error"] is not None:
                 seen.errors.add(group)
-            skipped = [tuple(each) for each in msgspec.json.decode(row["skipped"] or "[]")]
+            skipped = [tuple(interval) for interval in msgspec.json.decode(row["skipped"] or "[]")]
             remembered = (row["memory"], row["conflicts"] or b"")
             seen.places[group] = (row["status"], row["epoch"], row["reached"], skipped, *remembered)
 
@@ -269,7 +269,7 @@ def ruled(detail: str) -> str:
 
 def _builtin(value: Any) -> Any:
     if isinstance(value, list):
-        return [_builtin(each) for each in value]
+        return [_builtin(item) for item in value]
     if field_names(type(value)) is not None:
         return columns_of(value)
     return value
@@ -295,8 +295,15 @@ def expected(replay: Replay, columns: Sequence[str] | None = None) -> Seen:
         held=[(h.group, h.status, content(h.message)) for h in replay.held],
         errors=set(replay.errors),
         places={
-            name: (line.status.value, line.epoch, line.reached, line.skipped, line.memory, line.conflicts)
-            for name, line in replay.timelines.items()
+            name: (
+                timeline.status.value,
+                timeline.epoch,
+                timeline.reached,
+                timeline.skipped,
+                timeline.memory,
+                timeline.conflicts,
+            )
+            for name, timeline in replay.timelines.items()
         },
     )
 
@@ -308,9 +315,9 @@ def _json(value: Any) -> Any:
 def total(steps: Sequence[Counts]) -> dict[str, Any]:
     """What does not depend on how a history is cut: an old copy is a duplicate or stale, what is held is a balance."""
     counts = Counts()
-    for each in steps:
-        assert each.balanced
-        counts.add(each)
+    for step in steps:
+        assert step.balanced
+        counts.add(step)
     return {
         "received": counts.received,
         "applied": counts.applied,

@@ -61,21 +61,23 @@ def deaths(
     """
     assert lives >= len(points), f"{lives} lives cannot end at {len(points)} points"
     named = [Death(f"{point}@{chance.randint(*reached)}") for point in chance.sample(points, len(points))]
-    drawn = [Death(f"{chance.choice(points)}@{chance.randint(*reached)}") for _ in range(lives - len(points))]
+    random_deaths = [Death(f"{chance.choice(points)}@{chance.randint(*reached)}") for _ in range(lives - len(points))]
     if after_s is not None:
-        drawn = [Death(at if chance.random() < 0.8 else "", chance.uniform(*after_s)) for at, _ in drawn]
-    return [*named, *drawn]
+        random_deaths = [
+            Death(point if chance.random() < 0.8 else "", chance.uniform(*after_s)) for point, _ in random_deaths
+        ]
+    return [*named, *random_deaths]
 
 
-def die_together(live: Callable[[int, Death], None], those: Sequence[tuple[int, Death]]) -> int:
+def die_together(live: Callable[[int, Death], None], numbered: Sequence[tuple[int, Death]]) -> int:
     """Fork some lives that run at the same time; return how many were killed as they should be.
 
     Args:
         live: a life, which is given its number and its death, arms it, and goes on until it is killed.
-        those: the number of each and its death.
+        numbered: the number of each and its death.
     """
     children = []
-    for number, death in those:
+    for number, death in numbered:
         if (child := os.fork()) == 0:
             live(number, death)
             os._exit(1)  # it should have been killed
@@ -115,12 +117,12 @@ def killed_at_every_point(
         most: the last time that a point is reached at which it is killed; there must be so much to do for each life.
     """
 
-    def is_killed(at: str) -> bool:
-        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=LIMIT_S)
+    def is_killed(point: str) -> bool:
+        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": point}, check=False, timeout=LIMIT_S)
         assert life.returncode in {0, -signal.SIGKILL}
         return life.returncode != 0
 
-    for at, _ in deaths(points, lives, chance, reached=(1, most), after_s=None):
+    for point, _ in deaths(points, lives, chance, reached=(1, most), after_s=None):
         # What the last life held may have to come free first.
-        until(lambda at=at: is_killed(at), f"a life that ends {at}")  # type: ignore[misc]
+        until(lambda point=point: is_killed(point), f"a life that ends {point}")  # type: ignore[misc]
     assert not is_killed("")

@@ -20,19 +20,19 @@ ON_SPARK = "tests/spark_versions/test_versions_batch.py"
 
 def main() -> int:
     """Run the tests on each Python, and tell at the end how each went."""
-    told, worst = [], 0
+    report, worst = [], 0
     for version in VERSIONS:
         name = f"python{version}"
         if not _runs(name):
-            told.append(f"Python {version}: not here")
+            report.append(f"Python {version}: not here")
             continue
         print(f"== Python {version}", flush=True)
         group = f"{ROOT / 'pyproject.toml'}:dev"
-        made = keep(CACHE / "pythons" / version, EXTRAS, "--group", group, python=name)
-        codes = [_pytest(made, "-n", "2", "-m", CHOSEN, "tests"), _pytest(made, ON_SPARK)]
+        interpreter = keep(CACHE / "pythons" / version, EXTRAS, "--group", group, python=name)
+        codes = [_pytest(interpreter, "-n", "2", "-m", CHOSEN, "tests"), _pytest(interpreter, ON_SPARK)]
         worst = max(worst, *codes)
-        told.append(f"Python {version}: {'passed' if not any(codes) else 'FAILED'}")
-    print("\n" + "\n".join(told))
+        report.append(f"Python {version}: {'passed' if not any(codes) else 'FAILED'}")
+    print("\n" + "\n".join(report))
     return worst
 
 

@@ -20,7 +20,7 @@ FITS = "from inturn.spark.local.java import ensure_java; ensure_java()"
 def main(versions: list[str]) -> int:
     """Run the tests with each version, and tell at the end how each went."""
     results = {version: run(environment(version), version) for version in versions}
-    print("\n" + "\n".join(f"PySpark {version}: {told}" for version, (told, _) in results.items()))
+    print("\n" + "\n".join(f"PySpark {version}: {summary}" for version, (summary, _) in results.items()))
     return max(code for _, code in results.values())
 
 

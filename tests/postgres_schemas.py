@@ -115,11 +115,15 @@ class Schemas:
         return self._connection.execute(_SHAPE, {"schema": name}).fetchall()
 
     def _names(self, kind: str) -> list[str]:
-        return [name for what, name, found, _ in self._shape if what == "relation" and found == kind]
+        return [
+            name
+            for object_type, name, relation_kind, _ in self._shape
+            if object_type == "relation" and relation_kind == kind
+        ]
 
     def _rows(self, name: str, table: str) -> Rows:
         return self._connection.execute(sql.SQL("select * from {}").format(sql.Identifier(name, table))).fetchall()
 
     def _bytes(self, name: str) -> int:
-        found = self._connection.execute(_BYTES, {"schema": name}).fetchone()
-        return int(found[0]) if found else 0
+        row = self._connection.execute(_BYTES, {"schema": name}).fetchone()
+        return int(row[0]) if row else 0

@@ -80,9 +80,9 @@ def _main(data: Path) -> None:
 
 def _end(postmaster: psutil.Process) -> None:
     """End a server which nobody uses any more, also one that a test has suspended."""
-    for each in (postmaster, *postmaster.children()):
+    for process in (postmaster, *postmaster.children()):
         with suppress(psutil.NoSuchProcess):
-            each.resume()
+            process.resume()
     postmaster.send_signal(signal.SIGQUIT)
     postmaster.wait(DEADLINE_S)
 

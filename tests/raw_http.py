@@ -32,14 +32,14 @@ def always(response: Response) -> Handler:
 
 def echo(request: Request, reply: Reply) -> None:
     """Answer with the request as it was understood."""
-    told = {
+    answer = {
         "method": request.method,
         "target": request.target.decode("latin-1"),
         "headers": {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()},
         "body": request.body.decode("latin-1"),
         "peer": request.peer,
     }
-    reply(Response(200, json.dumps(told).encode(), "application/json", ((b"X-Told", b"yes"),)))
+    reply(Response(200, json.dumps(answer).encode(), "application/json", ((b"X-Told", b"yes"),)))
 
 
 class Later:

@@ -35,13 +35,13 @@ def texts(svg: str) -> Iterator[Box]:
         size, x, y = (float(element.get(name, "nan")) for name in ("font-size", "x", "y"))
         assert not math.isnan(size + x + y)
         words = "".join(element.itertext())
-        width = size * sum(GLYPHS.get(each, 0.637) for each in words)
+        width = size * sum(GLYPHS.get(letter, 0.637) for letter in words)
         left = x - width * {"middle": 0.5, "end": 1}.get(element.get("text-anchor", "start"), 0)
         yield left, y - 0.73 * size, left + width, y, words
 
 
 def check(svg: str) -> list[str]:
-    _, _, right, bottom = (float(each) for each in parse(svg).get("viewBox", "").split())
+    _, _, right, bottom = (float(number) for number in parse(svg).get("viewBox", "").split())
     boxes = list(texts(svg))
     for box in boxes:
         assert box[0] >= 0, box
@@ -54,7 +54,7 @@ def check(svg: str) -> list[str]:
         assert y >= 0, (x, y, width, height)
         assert x + width <= right, (x, y, width, height)
         assert y + height <= bottom, (x, y, width, height)
-    for one, other in combinations(boxes, 2):
-        apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
-        assert apart, (one, other)
+    for first, other in combinations(boxes, 2):
+        apart = first[2] <= other[0] or other[2] <= first[0] or first[3] <= other[1] or other[3] <= first[1]
+        assert apart, (first, other)
     return [box[4] for box in boxes]

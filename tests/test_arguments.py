@@ -137,7 +137,7 @@ async def awaited(result: Any) -> None:
 
 
 def test_ack_accepts_a_generator(shop: Any) -> None:
-    shop.queue.ack(each for each in [shop.message])
+    shop.queue.ack(message for message in [shop.message])
     assert shop.queue.depth().messages == 1
 
 

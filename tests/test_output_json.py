@@ -37,13 +37,13 @@ COLOURS = ["blue", "green", "red"]
 
 @pytest.mark.parametrize("order", [*itertools.permutations(Colour)], ids=str)
 def test_set_members_without_an_order_are_sorted_by_their_json(order: tuple[Colour, ...]) -> None:
-    made = dict.fromkeys(order)
+    colours = dict.fromkeys(order)
     for output, expected in (
-        (set(made), COLOURS),
-        ({"a": [frozenset(made)]}, {"a": [COLOURS]}),
-        (Paint(set(made), of=Paint([set(made)])), {"colours": COLOURS, "of": {"colours": [COLOURS], "of": None}}),
-        (Frozen(frozenset(made)), {"allColours": COLOURS}),
-        (Model(colours=set(made)), {"colours": COLOURS}),
+        (set(colours), COLOURS),
+        ({"a": [frozenset(colours)]}, {"a": [COLOURS]}),
+        (Paint(set(colours), of=Paint([set(colours)])), {"colours": COLOURS, "of": {"colours": [COLOURS], "of": None}}),
+        (Frozen(frozenset(colours)), {"allColours": COLOURS}),
+        (Model(colours=set(colours)), {"colours": COLOURS}),
         ({1, "a", Colour.RED}, ["a", "red", 1]),
     ):
         assert msgspec.json.decode(output_json(output)) == expected

@@ -45,6 +45,6 @@ def together(*acts: Callable[[], T], deadline_s: float = DEADLINE_S) -> list[T]:
     The first that raises ends the wait: the others may wait for it.
     """
     running = [Running(act, deadline_s=deadline_s) for act in acts]
-    for result in wait([each.result for each in running], deadline_s, FIRST_EXCEPTION).done:
+    for result in wait([thread.result for thread in running], deadline_s, FIRST_EXCEPTION).done:
         result.result()
-    return [each.end() for each in running]
+    return [thread.end() for thread in running]

@@ -19,7 +19,7 @@ PROGRAM_S: Final = 300
 
 def until(
     condition: Callable[[], Any],
-    what: str = "",
+    description: str = "",
     deadline_s: float = DEADLINE_S,
     *,
     process: "subprocess.Popen[Any] | None" = None,
@@ -28,7 +28,7 @@ def until(
 
     Args:
         condition: asked again and again; it may take its time, but not for ever.
-        what: what did not come, for the error.
+        description: what did not come, for the error.
         deadline_s: seconds; a test with less says something about time, which it should not.
         process: what the condition waits for; if it ends, nothing will come.
 
@@ -36,13 +36,13 @@ def until(
         AssertionError: if it does not hold by then, or the process ended before.
     """
     ends = time.monotonic() + deadline_s
-    while not (found := condition()):
+    while not (value := condition()):
         assert process is None or process.poll() is None, (
             f"{process.args} ended: {process.communicate(timeout=DEADLINE_S)}"
         )
-        assert time.monotonic() < ends, f"not within {deadline_s:g} s: {what or 'the condition'}"
+        assert time.monotonic() < ends, f"not within {deadline_s:g} s: {description or 'the condition'}"
         time.sleep(0.01)
-    return found
+    return value
 
 
 async def until_async(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:

@@ -28,8 +28,8 @@ def test_the_demo_gives_the_same_results_through_a_broker(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if why := kafka_missing() if kind is DemoKafka else rabbitmq_server.missing():
-        pytest.skip(why)
+    if reason := kafka_missing() if kind is DemoKafka else rabbitmq_server.missing():
+        pytest.skip(reason)
     monkeypatch.setattr(kafka_server, "CACHE", CACHE)
     run.main(tmp_path / "demo", json=True, broker=kind(), spark=spark)  # type: ignore[arg-type]
     shown = json.loads(capsys.readouterr().out)
@@ -47,9 +47,9 @@ def test_the_kafka_demo_without_maven_names_the_missing_programs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
-    told = CliRunner().invoke(app, ["demo", "--kafka", "--out", str(tmp_path / "demo")])
-    assert told.exit_code == 1
-    assert "java and mvn on the PATH; or use a running broker with --at HOST:PORT" in " ".join(told.stderr.split())
+    result = CliRunner().invoke(app, ["demo", "--kafka", "--out", str(tmp_path / "demo")])
+    assert result.exit_code == 1
+    assert "java and mvn on the PATH; or use a running broker with --at HOST:PORT" in " ".join(result.stderr.split())
     assert not (tmp_path / "demo").exists(), "nothing was begun"
 
 
@@ -68,6 +68,6 @@ def test_an_unreachable_broker_is_reported(broker: DemoBroker) -> None:
 
 @pytest.mark.parametrize("options", [["--kafka", "--rabbitmq"], ["--at", "127.0.0.1:9092"]])
 def test_incompatible_broker_options_are_refused(options: list[str]) -> None:
-    told = CliRunner().invoke(app, ["demo", *options])
-    assert told.exit_code == 1
-    assert "pass exactly one" in told.stderr
+    result = CliRunner().invoke(app, ["demo", *options])
+    assert result.exit_code == 1
+    assert "pass exactly one" in result.stderr

@@ -56,7 +56,7 @@ def result(**changes):
     ]
     wrong = {name: naive.WrongCounts(0, 0, 0, 0, 0) for name in (NAIVE, DISTINCT, SPARK, PROCESS)}
     truth = flights.Truth("LAX", 1, 300)
-    made = DemoResult(
+    base = DemoResult(
         messages=6,
         aircraft=1,
         producers={"UA": 4, "others": 2},
@@ -78,7 +78,7 @@ def result(**changes):
         misspelt="N1",
         stopped={SPARK: {"N1": "parked"}, PROCESS: {"N1": "parked"}},
     )
-    return replace(made, **changes)
+    return replace(base, **changes)
 
 
 def test_every_flight_of_the_data_is_loaded_with_its_outcome(legs):
@@ -157,7 +157,7 @@ def test_the_replay_of_the_delivery_gives_the_true_states(legs, sent, rows):
     assert first.counts.rejected.get("conflict", 0) + second.counts.rejected.get("conflict", 0) == 1
     assert first.counts.rejected["invalid"] + second.counts.rejected["invalid"] >= 24
     assert second.counts.held - (second.counts.released - first.counts.held) == 1, "the misspelt message"
-    assert [(each.group, each.status) for each in second.held] == [(sent.misspelt, "failed")]
+    assert [(group.group, group.status) for group in second.held] == [(sent.misspelt, "failed")]
     assert len(second.outputs) == sum(true.legs for true in truth.values())
 
 
@@ -169,13 +169,13 @@ def test_a_producer_sends_each_message_once_in_order_and_not_before_its_due_time
         queue = db.queue("flights")
         producer.send(f"{tmp_path}/f.db#flights", tmp_path / "DL.jsonl", began)
         messages = queue.peek(1_000)
-    assert [msgspec.convert(each.body, flights.FlightEvent) for each in messages] == [
+    assert [msgspec.convert(message.body, flights.FlightEvent) for message in messages] == [
         msgspec.convert(post.body, flights.FlightEvent) for post in posts
     ]
-    assert {(each.group, each.revision) for each in messages} == {
+    assert {(message.group, message.revision) for message in messages} == {
         (post.body["tail"], post.body["revision"]) for post in posts
     }
-    assert {each.attributes["airline"] for each in messages} == {"DL"}
+    assert {message.attributes["airline"] for message in messages} == {"DL"}
     for message, post in zip(messages, posts, strict=True):
         assert message.sent_at.timestamp() - began > post.due_s - 0.002, "the queue's clock has milliseconds"
 
@@ -194,8 +194,8 @@ class Query:
 def test_a_stream_with_a_slow_python_start_is_restarted_once():
     streaming = pytest.importorskip("pyspark.errors").StreamingQueryException
     slow = streaming("Query x terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST")
-    again = Query()
-    assert crash.drain_stream(Query(slow), lambda: again) is again
+    new_query = Query()
+    assert crash.drain_stream(Query(slow), lambda: new_query) is new_query
     for failing in (Query(streaming("the handler is wrong")), Query(slow)):
         with pytest.raises(streaming):
             crash.drain_stream(failing, lambda: Query(slow))
@@ -277,10 +277,10 @@ def test_a_demo_result_is_good_only_if_all_comparisons_agree(changes):
 
 @pytest.mark.thorough
 def test_a_wrong_demo_result_is_reported_with_exit_code_1(tmp_path, monkeypatch):
-    found = {"right": result(), "wrong": result(outputs=2, differences=Differences(0, 1, 0, 0))}
+    results = {"right": result(), "wrong": result(outputs=2, differences=Differences(0, 1, 0, 0))}
     says = {"right": "of Spark and of the worker are equal", "wrong": "The results are wrong"}
     for name, code in (("right", 0), ("wrong", 1)):
-        monkeypatch.setattr(run, "play", lambda *_, name=name: found[name])  # what takes a minute
+        monkeypatch.setattr(run, "play", lambda *_, name=name: results[name])  # what takes a minute
         ran = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / name)])
         assert (ran.exit_code, says[name] in ran.stdout) == (code, True), ran.output
         assert f"{tmp_path / name}/demo.html" in ran.stdout
@@ -290,46 +290,46 @@ def test_the_demo_tables_fit_into_a_terminal_of_80_columns():
     terminal = Console(width=80, record=True, file=io.StringIO())
     big = Counts(received=25_533, released=1_066, applied=24_302, duplicate=1_206, held=1_066, rejected={"invalid": 25})
     console.show(terminal, result(steps=[big] * 7, process=big), {}, [], "inturn console")
-    said = terminal.export_text()
-    assert "…" not in said
-    assert {"rejected", "25", "dropDuplicates", "process"} <= set(said.split())
+    output = terminal.export_text()
+    assert "…" not in output
+    assert {"rejected", "25", "dropDuplicates", "process"} <= set(output.split())
 
 
 def test_differences_between_engines_are_counted_by_kind():
     counts = Counts(received=3, applied=1, duplicate=1, rejected={"invalid": 1})
-    one = EngineOutcome(
+    outcome = EngineOutcome(
         {"N1": ("open", 1), "N2": ("open", 2)}, {"e1": 1, "e2": 2}, Counter([(None, "invalid")]), counts
     )
-    same = replace(one, counts=Counts(received=3, released=2, applied=1, stale=1, held=2, rejected={"invalid": 1}))
-    assert differences(one, same) == Differences(0, 0, 0, 0)
+    same = replace(outcome, counts=Counts(received=3, released=2, applied=1, stale=1, held=2, rejected={"invalid": 1}))
+    assert differences(outcome, same) == Differences(0, 0, 0, 0)
     other = EngineOutcome({"N1": ("open", 2)}, {"e1": 2, "e3": 2}, Counter({("N1", "conflict"): 2}), Counts(received=4))
-    assert differences(one, other) == Differences(2, 3, 3, 3)
+    assert differences(outcome, other) == Differences(2, 3, 3, 3)
 
 
 def test_the_course_has_times_relative_to_the_start():
-    found = result().course
-    assert (found.producers, found.process) == ({"UA": [0, 0, 1]}, [0, 0, 1])
-    assert (found.steps, found.killed_s) == ([(2.0, 3.0)], 2.5)
+    course = result().course
+    assert (course.producers, course.process) == ({"UA": [0, 0, 1]}, [0, 0, 1])
+    assert (course.steps, course.killed_s) == ([(2.0, 3.0)], 2.5)
 
 
 def test_picture_texts_neither_overlap_nor_leave_the_picture():
-    many = Counts(received=125_533, released=1_110, applied=124_302, duplicate=11_206, held=1_110)
-    many.rejected = {"invalid": 24, "conflict": 1}
+    counts = Counts(received=125_533, released=1_110, applied=124_302, duplicate=11_206, held=1_110)
+    counts.rejected = {"invalid": 24, "conflict": 1}
     wrong = {NAIVE: naive.WrongCounts(949, 304, 522, 522, 477), DISTINCT: naive.WrongCounts(487, 148, 1, 1, 477)}
-    knot = Knot("N307JB", [f"left EWR for MC{at}, {at} Jan" for at in range(14)], [*range(1, 13), 9, 13, 14])
+    knot = Knot("N307JB", [f"left EWR for MC{place}, {place} Jan" for place in range(14)], [*range(1, 13), 9, 13, 14])
     lanes = {name: [3, 1, 4] * 20 for name in ("UA", "B6", "EV", "DL", "others")}
     events = EventLog(0.5, lanes, [2] * 60, [(1, 11.0), (18, 29), (45, 55.5), (56.2, 57)], 30.1)
-    changes = {"steps": [many], "process": many, "wrong": result().wrong | wrong, "knot": knot, "course": events}
+    changes = {"steps": [counts], "process": counts, "wrong": result().wrong | wrong, "knot": knot, "course": events}
     assert check(page.draw_result(result(messages=125_533, aircraft=12_631, late=1_155, twice=1_206, **changes)))
 
 
 def test_the_demo_page_embeds_its_picture_and_needs_no_network():
-    drawn = page.draw_result(result())
-    texts = {element.text for element in parse(drawn).iter()}
+    svg = page.draw_result(result())
+    texts = {element.text for element in parse(svg).iter()}
     for words in ("In order of arrival: 0 aircraft wrong.", "In order: 0.", "copy", "landed LAX, 1 Jan", "from UA"):
         assert words in texts
-    html = page.render(result(), drawn, ["inturn run this"])
-    assert drawn in html
+    html = page.render(result(), svg, ["inturn run this"])
+    assert svg in html
     assert "messages of aircraft N1 as they happened" in html
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|url\(""", html)
     assert "1 without a tail number" in html
@@ -360,7 +360,7 @@ def test_a_demo_result_is_one_json_document():
 
 @pytest.mark.parametrize("name", run.NEEDED)
 def test_a_missing_demo_dependency_is_reported_before_the_run(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "find_spec", lambda asked: None if asked == name else object())
+    monkeypatch.setattr(run, "find_spec", lambda module: None if module == name else object())
     with pytest.raises(SetupError, match=rf"needs {name}; .*pip install 'inturn\[demo\]'"):
         run.main(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -86,8 +86,8 @@ BALANCES: Final = {"applied": 13, "failed": 2, "new": 9, "waits": 6}
 
 def send(queue: Any, payments: list[Payment]) -> None:
     """Send payments, with account and revision in the envelope alone."""
-    for each in payments:
-        queue.send({"amount": each.amount}, group=each.account, revision=each.revision)
+    for payment in payments:
+        queue.send({"amount": payment.amount}, group=payment.account, revision=payment.revision)
 
 
 def fill(db: Database) -> None:

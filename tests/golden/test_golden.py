@@ -40,20 +40,22 @@ def test_stored_queues_of_earlier_versions_are_unchanged(db: Database) -> None:
     assert db.queues() == ["dead", "orders", "payments", "seen"]
     orders = db.queue("orders", create=False)
     assert orders.info().settings.dead_letter == "dead"
-    assert [(each.group, each.note) for each in orders.parked()] == [("b", "asked for by its owner")]
-    assert [each.body for each in orders.deferred()] == ["deferred"]
-    assert [each.body for each in db.queue("dead").peek()] == ["dies"]
+    assert [(group.group, group.note) for group in orders.parked()] == [("b", "asked for by its owner")]
+    assert [message.body for message in orders.deferred()] == ["deferred"]
+    assert [message.body for message in db.queue("dead").peek()] == ["dies"]
     with orders.session("c") as session:  # type: ignore[union-attr] # nobody else has it
         assert session.state() == b"where it was"
-        assert [(each.body, each.attributes) for each in session.receive()] == [(b"\x00bytes", {"colour": "red"})]
+        assert [(message.body, message.attributes) for message in session.receive()] == [
+            (b"\x00bytes", {"colour": "red"})
+        ]
     assert orders.send("again", group="a", dedup_id="in flight").duplicate
 
     assert orders.resume("b")
-    bodies = [each.body for each in orders.receive(10)]
+    bodies = [message.body for message in orders.receive(10)]
     assert sorted(map(str, bodies)) == [
         "after deferred", "behind it", "delayed", "without a group", "{'to': 'be parked'}"
     ]  # fmt: skip
-    assert [each.body for each in db.queue("dead").peek()] == ["dies", "in flight", b"\x00bytes"], (
+    assert [message.body for message in db.queue("dead").peek()] == ["dies", "in flight", b"\x00bytes"], (
         "leases that were over"
     )
 
@@ -65,9 +67,9 @@ def test_stored_reader_positions_are_continued(db: Database) -> None:
 
 
 def test_a_stored_idempotency_key_has_its_result(db: Database) -> None:
-    found = db.idempotency_keys("requests").try_lock("tx-77", payload={"amount": 5})
-    assert isinstance(found, Completed)
-    assert found.result == {"charge": "ch-1"}
+    attempt = db.idempotency_keys("requests").try_lock("tx-77", payload={"amount": 5})
+    assert isinstance(attempt, Completed)
+    assert attempt.result == {"charge": "ch-1"}
 
 
 def test_a_stored_pipeline_continues_in_a_worker(db: Database) -> None:
@@ -79,14 +81,14 @@ def test_a_stored_pipeline_continues_in_a_worker(db: Database) -> None:
     assert (counts.received, counts.released, counts.applied, counts.duplicate) == (4, 1, 4, 1)
     replay = golden.LEDGER.replay(golden.FIRST + golden.THEN)
     assert {group: state.balance for group, state in replay.states.items()} == golden.BALANCES
-    assert effects == {each.effect_id: each.output for each in replay.outputs}, "those from before too"
+    assert effects == {output.effect_id: output.output for output in replay.outputs}, "those from before too"
 
 
 def test_the_states_view_shows_states_stored_before_it_existed(db: Database) -> None:
     sql = "select \"group\", state ->> 'balance' from inturn_states where pipeline = 'ledger'"
     with db.transaction() as tx:
-        found = {group: int(balance) for group, balance in tx.execute(sql).fetchall()}
-    assert found == {"applied": 12, "failed": 2, "waits": 1}
+        balances = {group: int(balance) for group, balance in tx.execute(sql).fetchall()}
+    assert balances == {"applied": 12, "failed": 2, "waits": 1}
 
 
 def test_stored_message_ids_are_detected_as_duplicates(db: Database) -> None:
@@ -107,7 +109,7 @@ def test_a_stored_spark_store_continues_from_its_checkpoint(spark: "SparkSession
         states = inturn.spark.read(spark, folder / "store", "states").collect()
         steps = inturn.spark.read(spark, folder / "store", "steps").collect()
         outputs = inturn.spark.read(spark, folder / "store", "outputs").collect()
-    assert {each.group: each.balance for each in states} == golden.BALANCES
-    assert [each.received for each in steps] == [len(golden.FIRST), len(golden.THEN)]
+    assert {row.group: row.balance for row in states} == golden.BALANCES
+    assert [step.received for step in steps] == [len(golden.FIRST), len(golden.THEN)]
     replay = golden.LEDGER.replay(golden.FIRST + golden.THEN)
-    assert {each.effect_id for each in outputs} == {each.effect_id for each in replay.outputs}
+    assert {output.effect_id for output in outputs} == {output.effect_id for output in replay.outputs}

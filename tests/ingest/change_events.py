@@ -52,8 +52,8 @@ def replayed(drafts: list[Draft | None], handler: Any = keep, order: Order | Non
         handler=handler,
     )
     messages = [
-        json.loads(each.body) | {"g": each.group, "revision": each.revision, "n": n} | ({"i": str(n)} if ids else {})
-        for n, each in enumerate(drafts, 1)
-        if each is not None
+        json.loads(draft.body) | {"g": draft.group, "revision": draft.revision, "n": n} | ({"i": str(n)} if ids else {})
+        for n, draft in enumerate(drafts, 1)
+        if draft is not None
     ]
     return pipeline.replay(messages)

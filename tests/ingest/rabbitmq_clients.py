@@ -32,15 +32,15 @@ def published(url: str, queue: str, messages: Iterable[aio_pika.Message]) -> Non
 
     async def publish(channel: Any) -> None:
         exchange = channel.default_exchange
-        await asyncio.gather(*(exchange.publish(each, routing_key=queue) for each in messages))
+        await asyncio.gather(*(exchange.publish(outgoing, routing_key=queue) for outgoing in messages))
 
     in_channel(url, publish)
 
 
 def depth(url: str, queue: str) -> int:
     """Return the number of messages that no consumer has."""
-    found = in_channel(url, lambda channel: channel.declare_queue(queue, passive=True))
-    return int(found.declaration_result.message_count)
+    queue_state = in_channel(url, lambda channel: channel.declare_queue(queue, passive=True))
+    return int(queue_state.declaration_result.message_count)
 
 
 def deleted(url: str, queue: str) -> None:
@@ -57,11 +57,11 @@ def message(n: int, account: str = "a", body: bytes | None = None, **more: Any) 
 
 def polled(source: RabbitSource, count: int) -> list[Any]:
     """The next records of a source."""
-    found: list[Any] = []
-    until(lambda: found.extend(source.poll(10, 1)) or len(found) >= count, f"{count} records")
-    return found
+    records: list[Any] = []
+    until(lambda: records.extend(source.poll(10, 1)) or len(records) >= count, f"{count} records")
+    return records
 
 
 def sent(db: Database) -> list[tuple[str | None, int | None]]:
     """The groups and revisions in the queue of payments."""
-    return [(each.group, each.revision) for each in db.queue("payments").peek(10_000)]
+    return [(queued.group, queued.revision) for queued in db.queue("payments").peek(10_000)]

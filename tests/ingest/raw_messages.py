@@ -18,9 +18,9 @@ class RawText(str):
     encoded: bytes
 
     def __new__(cls, encoded: bytes) -> Self:
-        made = super().__new__(cls, "raw")
-        made.encoded = encoded
-        return made
+        message = super().__new__(cls, "raw")
+        message.encoded = encoded
+        return message
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
         return self.encoded
@@ -74,12 +74,12 @@ def published_raw(
 
     async def publish(channel: Any) -> None:
         raw = await channel.get_underlay_channel()
-        for each in messages:
+        for message in messages:
             await raw.basic_publish(
-                each.body,
+                message.body,
                 exchange=exchange,
                 routing_key=routing_key,
-                properties=_Encoded(each.encoded),
+                properties=_Encoded(message.encoded),
                 timeout=timeout_s,
             )
 

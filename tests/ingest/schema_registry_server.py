@@ -55,8 +55,8 @@ class Registry:
             case ["POST", "subjects", subject, "versions"]:
                 return self._registered(subject, body)
             case ["POST", "subjects", subject]:
-                found = [id_ for id_ in self.subjects.get(subject, []) if self.schemas[id_ - 1] == _schema(body)]
-                return (200, self._version(subject, found[0])) if found else NOT_FOUND
+                known_ids = [id_ for id_ in self.subjects.get(subject, []) if self.schemas[id_ - 1] == _schema(body)]
+                return (200, self._version(subject, known_ids[0])) if known_ids else NOT_FOUND
             case ["GET", "schemas", "ids", id_]:
                 known = 0 < int(id_) <= len(self.schemas)
                 return (200, self.schemas[int(id_) - 1]) if known else NOT_FOUND
@@ -98,13 +98,13 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
         def _serve(self, body: Any) -> None:
             path = urlsplit(self.path).path
             status, answer = registry.answered(self.command, path, body, self.headers["Authorization"])
-            told = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            response = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.send_header("Content-Length", str(len(told)))
+            self.send_header("Content-Length", str(len(response)))
             self.send_header("Connection", "close")
             self.end_headers()
-            self.wfile.write(told)
+            self.wfile.write(response)
 
         def log_message(self, *args: Any) -> None:
             """Say nothing."""
@@ -115,8 +115,8 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
 @contextmanager
 def registry() -> Iterator[Registry]:
     """A registry for the time of a test."""
-    made = Registry()
+    server = Registry()
     try:
-        yield made
+        yield server
     finally:
-        made.stop()
+        server.stop()

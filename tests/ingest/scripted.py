@@ -42,12 +42,12 @@ class Scripted(Source):
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         if self.faults:
             self.faults.pop(0)()
-        found = []
+        records = []
         for name in self.at:
-            for body in self.log.partitions[name][self.at[name] :][: limit - len(found)]:
+            for body in self.log.partitions[name][self.at[name] :][: limit - len(records)]:
                 self.at[name] += 1
-                found.append(SourceRecord(name, self.at[name], body, b"k", self.headers, 7))
-        return found
+                records.append(SourceRecord(name, self.at[name], body, b"k", self.headers, 7))
+        return records
 
     def lag(self, partition: str) -> int | None:
         return len(self.log.partitions[partition]) - self.at[partition]

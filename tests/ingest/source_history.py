@@ -33,19 +33,23 @@ def check_came_once(queue: Queue, sent: Sequence[Name], *, is_total: bool = Fals
         is_total: whether the queue has the order of the source across groups too.
     """
     places = {name: place for place, name in enumerate(sent)}
-    found = [(str(each.group), each.revision or 0) for each in _all(queue)]
+    accepted = [(str(message.group), message.revision or 0) for message in _all(queue)]
     sends = [
-        SendCall(client="source", asked=at, answered=at, dedup_id=f"{group}/{n}", group=group, body="", number=at)
-        for at, (group, n) in enumerate(sent)
+        SendCall(
+            client="source", asked=place, answered=place, dedup_id=f"{group}/{n}", group=group, body="", number=place
+        )
+        for place, (group, n) in enumerate(sent)
     ]
     effects = [
-        AppliedEffect(client="queue", asked=at, dedup_id=f"{group}/{n}", group=group, number=places[group, n], place=at)
-        for at, (group, n) in enumerate(found)
+        AppliedEffect(
+            client="queue", asked=place, dedup_id=f"{group}/{n}", group=group, number=places[group, n], place=place
+        )
+        for place, (group, n) in enumerate(accepted)
     ]
     check_or_raise([*sends, *effects])
-    assert len(found) == len(sent)
+    assert len(accepted) == len(sent)
     if is_total:
-        assert all(places[one] < places[next_] for one, next_ in pairwise(found))
+        assert all(places[earlier] < places[next_] for earlier, next_ in pairwise(accepted))
 
 
 def _all(queue: Queue) -> Iterator[Peeked]:

@@ -74,8 +74,8 @@ class ThroughKafka:
 
     def send(self, names: Sequence[Name]) -> None:
         for number in range(PARTITIONS):
-            here = [body(each) for each in names if sum(each[0].encode()) % PARTITIONS == number]
-            produce(self._servers, self._topic, here, number)
+            bodies = [body(name) for name in names if sum(name[0].encode()) % PARTITIONS == number]
+            produce(self._servers, self._topic, bodies, number)
 
 
 class ThroughRabbitMQ:
@@ -97,7 +97,7 @@ class ThroughRabbitMQ:
 
         from ingest.rabbitmq_clients import published
 
-        messages = [aio_pika.Message(body(each), delivery_mode=2, message_id=f"{each[0]}/{each[1]}") for each in names]
+        messages = [aio_pika.Message(body(name), delivery_mode=2, message_id=f"{name[0]}/{name[1]}") for name in names]
         published(self._url, "payments", messages)
 
 
@@ -127,13 +127,13 @@ class ThroughSqs:
         self._process.wait(DEADLINE_S)
 
     def send(self, names: Sequence[Name]) -> None:
-        for each in names:
+        for name in names:
             answered(
-                lambda each=each: self._client.send_message(
+                lambda name=name: self._client.send_message(
                     QueueUrl=self._url,
-                    MessageBody=body(each).decode(),
-                    MessageGroupId=each[0],
-                    MessageDeduplicationId=f"{each[0]}/{each[1]}",
+                    MessageBody=body(name).decode(),
+                    MessageGroupId=name[0],
+                    MessageDeduplicationId=f"{name[0]}/{name[1]}",
                 )
             )
 
@@ -146,8 +146,8 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
             yield ThroughKafka(kafka, proxy)
         return
     if request.param == "rabbitmq":
-        if why := missing():
-            pytest.skip(why)
+        if reason := missing():
+            pytest.skip(reason)
         (tmp_path / "rabbitmq").mkdir()
         server = RabbitServer(tmp_path / "rabbitmq")
         with CuttingProxy(server.port) as proxy:
@@ -183,15 +183,15 @@ class Instances:
 
     def keep(self) -> None:
         """Start those again that ended."""
-        self.running = [each if each.poll() is None else self._started() for each in self.running]
+        self.running = [process if process.poll() is None else self._started() for process in self.running]
 
     def of(self, pid: int) -> "subprocess.Popen[bytes] | None":
-        return next((each for each in self.running if each.pid == pid), None)
+        return next((process for process in self.running if process.pid == pid), None)
 
     def end(self) -> None:
-        for each in self.running:
-            each.kill()
-            each.wait(DEADLINE_S)
+        for process in self.running:
+            process.kill()
+            process.wait(DEADLINE_S)
         self._log.close()
 
 
@@ -259,17 +259,17 @@ def pause_the_owner(instances: Instances, postgres: Postgres) -> None:
 
 def owner(db: Database) -> int:
     """Return the id of the process that reads the source; 0: none."""
-    names = [each.owner for each in SourceControl(db, "bank").partitions() if each.owner]
+    names = [partition.owner for partition in SourceControl(db, "bank").partitions() if partition.owner]
     return int(names[0].split("/")[1]) if names else 0
 
 
 def came(instances: Instances, postgres: Postgres, count: int) -> None:
-    found, ends = 0, time.monotonic() + WAIT_S
-    while found < count:
-        assert time.monotonic() < ends, f"{found} of {count} came"
+    received, ends = 0, time.monotonic() + WAIT_S
+    while received < count:
+        assert time.monotonic() < ends, f"{received} of {count} came"
         instances.keep()
         with suppress(InturnError), inturn.open(postgres.url, create=False) as db:
-            found = db.queue("payments").depth().messages
+            received = db.queue("payments").depth().messages
         time.sleep(0.1)
 
 

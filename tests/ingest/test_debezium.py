@@ -39,18 +39,18 @@ def test_an_event_with_and_without_its_schema_gives_the_same_message() -> None:
     assert bare is not None
     assert (bare.group, bare.revision, bare.dedup_id) == ('postgres.public.customers/{"id":1}', 24023128, None)
     assert json.loads(bare.body) == POSTGRES
-    whole = drafted({"schema": {"type": "struct"}, "payload": POSTGRES}, {"schema": {}, "payload": key})
-    assert whole is not None
-    assert whole._replace(body="") == bare._replace(body="")
-    assert json.loads(whole.body) == POSTGRES
+    wrapped = drafted({"schema": {"type": "struct"}, "payload": POSTGRES}, {"schema": {}, "payload": key})
+    assert wrapped is not None
+    assert wrapped._replace(body="") == bare._replace(body="")
+    assert json.loads(wrapped.body) == POSTGRES
 
 
 def test_fields_and_headers_of_an_event_become_message_attributes() -> None:
     mapping = DebeziumMapping(attributes={"table": "body.source.table", "old": "headers.__debezium.newkey"})
     assert mapping.needs_headers
-    made = drafted(POSTGRES, {"id": 1}, mapping)
-    assert made is not None
-    assert made.attributes == '{"table":"customers"}'
+    mapped = drafted(POSTGRES, {"id": 1}, mapping)
+    assert mapped is not None
+    assert mapped.attributes == '{"table":"customers"}'
     assert drafted(None, {"id": 1}, mapping) is None
     with pytest.raises(InputError, match=r"the attribute 'table' is 'source.table'; .*begins with"):
         DebeziumMapping(attributes={"table": "source.table"})
@@ -65,8 +65,8 @@ def test_numbers_of_an_event_with_schema_keep_all_digits() -> None:
 
 
 def test_a_compound_key_gives_the_same_group_for_any_field_order() -> None:
-    one, two = (drafted(POSTGRES, key) for key in ({"a": 1, "b": "x"}, {"b": "x", "a": 1}))
-    assert one == two
+    first, second = (drafted(POSTGRES, key) for key in ({"a": 1, "b": "x"}, {"b": "x", "a": 1}))
+    assert first == second
     assert "no key" in refusal(POSTGRES)
 
 
@@ -82,61 +82,61 @@ def test_d1_interleaved_transactions_are_applied_completely_by_row_or_by_arrival
     def add(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         return {"sum": state.get("sum", 0) + message["after"]["amount"]}, []
 
-    rows = replayed([drafted(each, each["key"]) for each in D1])
+    rows = replayed([drafted(event, event["key"]) for event in D1])
     assert rows.counts.applied == 4
-    assert [each["row"]["amount"] for each in rows.states.values()] == [1, 8, 2, 4]  # by key
+    assert [state["row"]["amount"] for state in rows.states.values()] == [1, 8, 2, 4]  # by key
     by_lsn = DebeziumMapping(group="account", revision="source.lsn")
-    lost = replayed([drafted(each, None, by_lsn) for each in D1], add)
+    lost = replayed([drafted(event, None, by_lsn) for event in D1], add)
     assert (lost.states, lost.counts.applied, lost.counts.stale) == ({"acct-1": {"sum": 14}}, 3, 1)
     by_offset = DebeziumMapping(group="account", revision="position")
-    right = replayed([drafted(each, None, by_offset, each["offset"]) for each in D1], add)
+    right = replayed([drafted(event, None, by_offset, event["offset"]) for event in D1], add)
     assert (right.states, right.counts.applied) == ({"acct-1": {"sum": 15}}, 4)
-    plain = [drafted(each, None, ACCOUNT) for each in D1]
-    assert [each and each.revision for each in plain] == [None] * 4  # nothing that could lose a row is made up
+    plain = [drafted(event, None, ACCOUNT) for event in D1]
+    assert [draft and draft.revision for draft in plain] == [None] * 4  # nothing that could lose a row is made up
     assert replayed(plain, add, inturn.Arrival()).states == {"acct-1": {"sum": 15}}
-    assert sorted(sequence_of(each["source"]) for each in D1) == [sequence_of(each["source"]) for each in D1]
+    assert sorted(sequence_of(event["source"]) for event in D1) == [sequence_of(event["source"]) for event in D1]
 
 
 def test_d2_a_coarse_group_drops_changes_with_lower_positions_but_row_groups_do_not() -> None:
     emitted = [(3, "foo"), (5, "bar"), (7, None), (4, "hello, "), (6, "world!")]
     events = [change("d" if not text else "c", {"text": text, "t": 1} if text else None, lsn) for lsn, text in emitted]
-    for each in events:
-        each["before"] = {"t": 1}
-    lost = replayed([drafted(each, None, DebeziumMapping(group="t", revision="source.lsn")) for each in events])
+    for event in events:
+        event["before"] = {"t": 1}
+    lost = replayed([drafted(event, None, DebeziumMapping(group="t", revision="source.lsn")) for event in events])
     assert (lost.counts.applied, lost.counts.stale) == (3, 2)
-    by_row = replayed([drafted(each, {"id": n}) for n, each in enumerate(events)])
+    by_row = replayed([drafted(event, {"id": n}) for n, event in enumerate(events)])
     assert by_row.counts.applied == 5
 
 
 def test_d3_rows_with_equal_positions_conflict_only_in_a_coarser_group() -> None:
     """A batched insert gives its rows one lsn: in a coarser group the second would be a conflict."""
     events = [change("c", {"id": n, "t": 1}, 54604320, sequence='["54604320","54604320"]') for n in (1, 3)]
-    assert replayed([drafted(each, {"id": each["after"]["id"]}) for each in events]).counts.applied == 2
+    assert replayed([drafted(event, {"id": event["after"]["id"]}) for event in events]).counts.applied == 2
     coarse = DebeziumMapping(group="t", revision="source.lsn")
-    assert replayed([drafted(each, None, coarse) for each in events]).counts.rejected == {"conflict": 1}
+    assert replayed([drafted(event, None, coarse) for event in events]).counts.rejected == {"conflict": 1}
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (1, 0, 2)])
 def test_d4_a_snapshot_row_after_newer_changes_is_stale(order: tuple[int, ...]) -> None:
     events = [change("r", {"v": 70}, 390), change("d", None, 400, {"v": 70}), change("c", {"v": 510}, 401)]
-    made = replayed([drafted(events[each], "111820287|1") for each in order])
-    assert [each["row"] for each in made.states.values()] == [{"v": 510}]
-    assert (made.counts.applied, made.counts.stale) == ((3, 0) if order[0] == 0 else (2, 1))
+    replay = replayed([drafted(events[index], "111820287|1") for index in order])
+    assert [state["row"] for state in replay.states.values()] == [{"v": 510}]
+    assert (replay.counts.applied, replay.counts.stale) == ((3, 0) if order[0] == 0 else (2, 1))
 
 
 def test_d5_a_second_snapshot_replaces_and_d6_one_at_an_applied_position_conflicts() -> None:
     first = change("r", {"f2": 1}, 23493504, snapshot="last", sequence='[null,"23493504"]')
-    again, update = change("r", {"f2": 1}, 23493900), change("u", {"f2": 2}, 24494100)
-    made = replayed([drafted(each, 1) for each in (first, again, update)])
-    assert ([each["row"] for each in made.states.values()], made.counts.applied) == ([{"f2": 2}], 3)
+    incremental, update = change("r", {"f2": 1}, 23493900), change("u", {"f2": 2}, 24494100)
+    replay = replayed([drafted(event, 1) for event in (first, incremental, update)])
+    assert ([state["row"] for state in replay.states.values()], replay.counts.applied) == ([{"f2": 2}], 3)
     both = replayed([drafted(change(op, {"f2": 2}, 500), 1) for op in "ur"])
-    assert ([each["row"] for each in both.states.values()], both.counts.rejected) == ([{"f2": 2}], {"conflict": 1})
+    assert ([state["row"] for state in both.states.values()], both.counts.rejected) == ([{"f2": 2}], {"conflict": 1})
 
 
 def test_d7_insert_delete_insert_in_one_millisecond_ends_with_the_last_row() -> None:
     events = [change("c", {"v": "hello"}, 10), change("d", None, 11, {"id": 1}), change("c", {"v": "hallo"}, 12)]
-    made = replayed([drafted(each, 1) for each in events])
-    assert [each["row"] for each in made.states.values()] == [{"v": "hallo"}]
+    replay = replayed([drafted(event, 1) for event in events])
+    assert [state["row"] for state in replay.states.values()] == [{"v": "hallo"}]
 
 
 def test_d8_a_delete_is_a_message_and_its_tombstone_is_skipped() -> None:
@@ -155,8 +155,8 @@ def test_d9_a_changed_key_gives_two_row_groups(order: tuple[int, ...]) -> None:
         ({"id": 1}, None),
         ({"id": 2}, change("c", {"id": 2, "email": "annek@example.com"}, 24024300)),
     ]
-    made = replayed([drafted(events[each][1], events[each][0]) for each in order])
-    assert made.states == {'/{"id":1}': {"row": None}, '/{"id":2}': {"row": {"id": 2, "email": "annek@example.com"}}}
+    replay = replayed([drafted(events[index][1], events[index][0]) for index in order])
+    assert replay.states == {'/{"id":1}': {"row": None}, '/{"id":2}': {"row": {"id": 2, "email": "annek@example.com"}}}
 
 
 def test_d10_d12_events_that_change_no_row_are_rejected_with_their_kind() -> None:
@@ -181,7 +181,7 @@ def test_d11_an_unavailable_unchanged_column_keeps_its_value() -> None:
         change("u", {"id": 1, "n": 2, "body": text, "list": [text], "map": {text: text}, "data": encoded}, 2),
         change("u", {"id": 1, "n": 3, "body": "short", "list": [[text], 1], "map": {}, "data": "AAA="}, 3),
     ]
-    rows = [replayed([drafted(each, 1) for each in events[:n]]).states["/1"]["row"] for n in (2, 3)]
+    rows = [replayed([drafted(event, 1) for event in events[:n]]).states["/1"]["row"] for n in (2, 3)]
     assert rows[0] == events[0]["after"] | {"n": 2}
     assert rows[1] == events[2]["after"]
 
@@ -235,7 +235,7 @@ def test_d1_interleaved_transactions_pass_through_source_queue_and_worker_in_ord
     def add(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         return {"sum": state.get("sum", 0) + message["after"]["amount"]}, [message["after"]["amount"]]
 
-    events = [json.dumps({"schema": {}, "payload": each}).encode() for each in D1]
+    events = [json.dumps({"schema": {}, "payload": event}).encode() for event in D1]
     source = Scripted(Log(p=[*events, None, b'{"op": "t", "source": {}}']))
     mapping = DebeziumMapping(group="account", revision="position")
     queue = db.queue("bills")
@@ -252,6 +252,6 @@ def test_a_webhook_with_debezium_events_deduplicates_by_the_senders_id(db: Datab
     for _ in range(2):
         db.writer.run(hook.command({"Id": "m1"}, json.dumps(D1[0]).encode(), 0))
     assert db.writer.run(hook.command({}, json.dumps(D1[0]).encode(), 0)) == "rejected"
-    assert [(each.group, each.dedup_id) for each in db.queue("cdc").peek()] == [("acct-1", "m1")]
+    assert [(message.group, message.dedup_id) for message in db.queue("cdc").peek()] == [("acct-1", "m1")]
     signed = Webhook(name="cdc", queue="cdc", signature="standard", secrets=["whsec_QUJD"], mapping=DebeziumMapping())
     assert signed.mapping.id == "headers.webhook-id"

@@ -48,22 +48,25 @@ IN_SEVERAL_FIELDS = {
 def test_a_position_in_several_fields_orders_a_row_and_drops_duplicates(connector: str) -> None:
     """All but the last two come again, as after a restart of the connector."""
     events = IN_SEVERAL_FIELDS[connector]
-    drafts = [drafted(each, {"id": 1}) for each in [*events, *events[:2]]]
-    assert {each and each.revision for each in drafts} == {None}
-    made = replayed(drafts, order=inturn.MonotoneFields(POSITION_FIELDS[connector]))
-    assert [each["row"]["value"] for each in made.states.values()] == [3]
-    assert (made.counts.applied, made.counts.duplicate, made.counts.rejected) == (4, 2, {})
+    drafts = [drafted(event, {"id": 1}) for event in [*events, *events[:2]]]
+    assert {draft and draft.revision for draft in drafts} == {None}
+    replay = replayed(drafts, order=inturn.MonotoneFields(POSITION_FIELDS[connector]))
+    assert [state["row"]["value"] for state in replay.states.values()] == [3]
+    assert (replay.counts.applied, replay.counts.duplicate, replay.counts.rejected) == (4, 2, {})
 
 
 def test_d4_oracle_changes_with_one_scn_are_ordered_by_the_full_position() -> None:
     """By the SCN alone the second change of a transaction is a conflict, and the old value stays."""
     first, second = oracle("c", 70, "400", "0x1.1.1", 0), oracle("u", 510, "400", "0x1.1.1", 1)
     by_scn = DebeziumMapping(revision="source.scn")
-    wrong = replayed([drafted(each, {"id": 1}, by_scn) for each in (first, second)])
-    assert ([each["row"]["value"] for each in wrong.states.values()], wrong.counts.rejected) == ([70], {"conflict": 1})
+    wrong = replayed([drafted(event, {"id": 1}, by_scn) for event in (first, second)])
+    assert ([state["row"]["value"] for state in wrong.states.values()], wrong.counts.rejected) == (
+        [70],
+        {"conflict": 1},
+    )
     order = inturn.MonotoneFields(POSITION_FIELDS["oracle"])
-    right = replayed([drafted(each, {"id": 1}) for each in (first, second)], order=order)
-    assert [each["row"]["value"] for each in right.states.values()] == [510]
+    right = replayed([drafted(event, {"id": 1}) for event in (first, second)], order=order)
+    assert [state["row"]["value"] for state in right.states.values()] == [510]
 
 
 def mongo(collection: str, ts_ms: int, ordinal: Any, value: int) -> dict[str, Any]:
@@ -73,8 +76,8 @@ def mongo(collection: str, ts_ms: int, ordinal: Any, value: int) -> dict[str, An
 
 def test_two_collections_of_mongodb_with_one_id_are_two_groups() -> None:
     key = {"id": '{"$oid":"596e275826f08b2730779e1f"}'}
-    drafts = [drafted(mongo(each, 1558965508000, 31, 1), key) for each in ("bills", "orders")]
-    assert [each and each.group for each in drafts] == [
+    drafts = [drafted(mongo(collection, 1558965508000, 31, 1), key) for collection in ("bills", "orders")]
+    assert [draft and draft.group for draft in drafts] == [
         'shop.bills/{"id":"{\\"$oid\\":\\"596e275826f08b2730779e1f\\"}"}',
         'shop.orders/{"id":"{\\"$oid\\":\\"596e275826f08b2730779e1f\\"}"}',
     ]
@@ -102,9 +105,9 @@ def test_a_flattened_event_gets_group_and_revision_from_its_added_fields() -> No
     draft = drafted(row, {"id": 1}, FLAT)
     assert draft is not None
     assert (draft.group, draft.revision, json.loads(draft.body)) == ('shop.bill/{"id":1}', 108, row)
-    whole = drafted({"schema": {}, "payload": row}, {"id": 1}, FLAT)
-    assert whole is not None
-    assert (whole.group, whole.revision, json.loads(whole.body)) == (draft.group, 108, row)
+    wrapped = drafted({"schema": {}, "payload": row}, {"id": 1}, FLAT)
+    assert wrapped is not None
+    assert (wrapped.group, wrapped.revision, json.loads(wrapped.body)) == (draft.group, 108, row)
     by_field = drafted(row, None, DebeziumMapping(flat=True, group="value", revision="__lsn"))
     assert by_field is not None
     assert (by_field.group, by_field.revision) == ("7", 108)

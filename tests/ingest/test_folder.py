@@ -26,7 +26,7 @@ def run(db: Database, folder: Path, **more: int) -> int:
 
 
 def sent(db: Database) -> list[tuple[str | None, int | None]]:
-    return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
+    return [(message.group, message.revision) for message in db.queue("payments").peek(1000)]
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> None:
@@ -35,9 +35,9 @@ def write(path: Path, rows: list[dict[str, object]]) -> None:
     if path.suffix == ".parquet":
         parquet.write_table(pa.Table.from_pylist(rows), new)
     elif path.suffix == ".csv":
-        new.write_text("\r\n".join(["account,n", *(f"{each['account']},{each['n']}" for each in rows)]))
+        new.write_text("\r\n".join(["account,n", *(f"{row['account']},{row['n']}" for row in rows)]))
     else:
-        new.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+        new.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     new.rename(path)
 
 
@@ -63,9 +63,11 @@ def test_files_that_do_not_match_the_pattern_are_logged_and_not_read(
         (folder / name).write_text("not for you")
     (folder / ".1.jsonl").write_text("half written")
     assert run(db, folder) == 0
-    texts = [each.getMessage().partition(": ")[2] for each in caplog.records if "is not read" in each.getMessage()]
+    texts = [
+        record.getMessage().partition(": ")[2] for record in caplog.records if "is not read" in record.getMessage()
+    ]
     assert len(texts) == 2
-    assert any("files that end in '.txt'" in each for each in texts)
+    assert any("files that end in '.txt'" in text for text in texts)
     assert "'caf\\udce9.jsonl' is not read: its name is not UTF-8" in texts
     with pytest.raises(InputError, match=r"pattern is .* no slash"):
         FolderSource(folder, "*/*.jsonl")
@@ -84,8 +86,8 @@ def packed(data: bytes, ending: str) -> bytes:
 def test_reading_a_compressed_file_resumes_after_the_last_record(
     db: Database, tmp_path: Path, kind: str, ending: str
 ) -> None:
-    many = [{"account": "a", "n": number} for number in range(20_000)]
-    write(tmp_path / f"1.{kind}", many)
+    rows = [{"account": "a", "n": number} for number in range(20_000)]
+    write(tmp_path / f"1.{kind}", rows)
     plain = (tmp_path / f"1.{kind}").read_bytes()
     folder = tmp_path / "drop"
     folder.mkdir()
@@ -94,7 +96,7 @@ def test_reading_a_compressed_file_resumes_after_the_last_record(
     (folder / f"1.{kind}.{ending}").write_bytes(parts)
     source = FolderSource(folder)
     source.open(f"1.{kind}.{ending}", 19_990)
-    assert [each.position for each in source.poll(100, 0)] == list(range(19_991, 20_001))
+    assert [record.position for record in source.poll(100, 0)] == list(range(19_991, 20_001))
     assert run(db, folder) == 20_000
     assert run(db, folder) == 0
 
@@ -109,15 +111,15 @@ def test_a_damaged_file_is_read_up_to_the_damage_and_blocks_no_other_file(
     (folder / f"1.jsonl.{ending}").write_bytes(packed(rows, ending)[:-50_000])
     (folder / f"2.jsonl.{ending}").write_bytes(b"this is not compressed at all")
     write(folder / "3.jsonl", ROWS)
-    whole = tmp_path / "whole.parquet"
-    write(whole, ROWS)
-    (folder / "4.parquet").write_bytes(whole.read_bytes()[:-20])
+    complete_file = tmp_path / "whole.parquet"
+    write(complete_file, ROWS)
+    (folder / "4.parquet").write_bytes(complete_file.read_bytes()[:-20])
     (folder / "5.parquet").write_bytes(b"")
     write(folder / "6.jsonl", ROWS)
     received = run(db, folder)
     assert 6 < received < 30_006
     first, second, third, fourth, fifth, sixth = SourceControl(db, "files").partitions()
-    assert all("parquet cannot be read further" in (each.note or "") for each in (fourth, fifth))
+    assert all("parquet cannot be read further" in (partition.note or "") for partition in (fourth, fifth))
     assert sixth.is_finished
     assert "cannot be read further" in (first.note or "")
     assert first.position == str(received - 6)
@@ -139,7 +141,7 @@ def test_csv_rows_with_wrong_columns_or_encoding_are_rejected(db: Database, tmp_
     rows = ["account,n", "a,1", "a,2,too,many", "a", "\udcff,3", "a,4"]
     (folder / "1.csv").write_bytes("\r\n".join(rows).encode("utf-8", "surrogateescape"))
     assert run(db, folder) == 2
-    rejected = [(each.body, each.reason) for each in SourceControl(db, "files").rejected()]
+    rejected = [(record.body, record.reason) for record in SourceControl(db, "files").rejected()]
     assert [body for body, _ in rejected] == [b"a,2,too,many", b'{"account":"a","n":null}', b"\xff,3"]
     assert "the body is not JSON" in rejected[0][1]
 
@@ -161,7 +163,7 @@ def test_an_oversized_or_deeply_nested_record_is_rejected(
     assert run(db, folder) == 2
     rejected = list(SourceControl(db, "files").rejected())
     sizes = [10_000_020] if ending == "csv" else [10_000_000, 12_000_000, 200_008]
-    assert [len(each.body or b"") for each in rejected] == pytest.approx(sizes, abs=20)
+    assert [len(record.body or b"") for record in rejected] == pytest.approx(sizes, abs=20)
     assert "at most 1,048,576" in rejected[0].reason
 
 
@@ -174,7 +176,7 @@ def test_a_removed_file_can_be_read_after_it_returns(tmp_path: Path) -> None:
             source.open("1.jsonl", 2)
     (tmp_path / "later").rename(tmp_path / "1.jsonl")
     source.open("1.jsonl", 2)
-    assert [each.position for each in source.poll(9, 0)] == [3]
+    assert [record.position for record in source.poll(9, 0)] == [3]
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "tsv.zst"])

@@ -56,7 +56,7 @@ def caught_up(db: Database, folder: Path, **more: object) -> int:
 
 
 def sent(db: Database) -> list[int | None]:
-    return [each.revision for each in db.queue("payments").peek(1000)]
+    return [message.revision for message in db.queue("payments").peek(1000)]
 
 
 def open_files() -> int:
@@ -64,7 +64,7 @@ def open_files() -> int:
 
 
 def partition(db: Database, name: str) -> SourcePartition:
-    return next(each for each in SourceControl(db, "files").partitions() if each.name == name)
+    return next(row for row in SourceControl(db, "files").partitions() if row.name == name)
 
 
 def in_place(path: Path, data: bytes) -> None:
@@ -118,7 +118,7 @@ def test_reading_a_renamed_file_resumes_at_its_position(db: Database, drop: Path
     db.queue("payments").configure(max_depth=100)
     assert caught_up(db, drop) == 3
     assert sent(db) == list(range(1, 9))
-    assert [each.name for each in SourceControl(db, "files").partitions()] == ["moved 1.jsonl", "moved 2.jsonl"]
+    assert [row.name for row in SourceControl(db, "files").partitions()] == ["moved 1.jsonl", "moved 2.jsonl"]
 
 
 def test_files_appended_to_and_rotated_during_a_run_are_read_once(db: Database, drop: Path) -> None:
@@ -352,8 +352,8 @@ def test_a_file_overwritten_during_reading_is_refused(db: Database, drop: Path) 
         source.open(name, None)
     assert len(source.poll(10, 0)) == 10
     in_place(drop / "1.jsonl", lines(range(7000, 12_000)))
-    found = source.poll(100_000, 0)
-    assert (found[-1].partition, source.is_finished("1.jsonl")) == ("2.jsonl", False)
+    records = source.poll(100_000, 0)
+    assert (records[-1].partition, source.is_finished("1.jsonl")) == ("2.jsonl", False)
     with pytest.raises(PositionGone, match=r"1.jsonl was changed while it was read") as caught:
         source.poll(10, 0)
     assert caught.value.partition == "1.jsonl"
@@ -368,7 +368,7 @@ def test_records_appended_during_reading_are_found_by_the_next_scan(db: Database
     assert len(source.poll(1, 0)) == 1
     with (drop / "1.jsonl").open("ab") as file:
         file.write(lines([3]))
-    assert [each.position for each in source.poll(9, 0)] == [2]
+    assert [record.position for record in source.poll(9, 0)] == [2]
     assert not source.is_finished("1.jsonl")
     source.confirm("1.jsonl", 2)
     assert source.is_finished("1.jsonl")
@@ -384,10 +384,10 @@ def test_a_temporarily_unreadable_file_blocks_no_other_file(
     put(drop / "2.jsonl", [2])
     original = folder_source.file_state
 
-    def failing(path: Path, *given: object) -> object:
+    def failing(path: Path, *arguments: object) -> object:
         if path.name == "1.jsonl":
             raise OSError(errno.EIO, "Input/output error")
-        return original(path, *given)  # type: ignore[arg-type]
+        return original(path, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(folder_source, "file_state", failing)
     assert caught_up(db, drop) == 1
@@ -403,10 +403,10 @@ def test_a_disk_error_within_a_file_blocks_no_other_file(
     put(drop / "2.jsonl", [2])
     rows, failures = folder_source.rows_of, [OSError(errno.EIO, "Input/output error")]
 
-    def failing(name: str, *given: object) -> object:
+    def failing(name: str, *arguments: object) -> object:
         if name == "1.jsonl" and failures:
             raise failures.pop()
-        return rows(name, *given)  # type: ignore[arg-type]
+        return rows(name, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(folder_source, "rows_of", failing)
     with ingest(db, drop, lease_s=0.3):
@@ -418,7 +418,7 @@ def test_many_files_are_read_with_few_open_handles_and_not_opened_again(
 ) -> None:
     opened = []
     rows = folder_source.rows_of
-    monkeypatch.setattr(folder_source, "rows_of", lambda *given: opened.append(given[0]) or rows(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(folder_source, "rows_of", lambda *arguments: opened.append(arguments[0]) or rows(*arguments))  # type: ignore[func-returns-value]
     for number in range(300):
         (drop / f"{number:03}.jsonl").write_bytes(lines([number]))
     before = open_files()
@@ -433,7 +433,7 @@ def test_many_files_are_read_with_few_open_handles_and_not_opened_again(
     opened.clear()
     assert caught_up(db, drop) == 0
     assert opened == []
-    assert all(each.is_finished and each.owner is None for each in SourceControl(db, "files").partitions())
+    assert all(row.is_finished and row.owner is None for row in SourceControl(db, "files").partitions())
 
 
 @pytest.mark.parametrize("position", [-1, "abc", 1.5, True, 99])
@@ -483,11 +483,11 @@ class Writer:
         path.rename(self._fresh())
 
     def swap(self, path: Path) -> None:
-        other, kept = self._drawn.choice(sorted(self._drop.glob("*.jsonl"))), self._drop / ".kept"
-        path.rename(kept)
+        other, hidden = self._drawn.choice(sorted(self._drop.glob("*.jsonl"))), self._drop / ".kept"
+        path.rename(hidden)
         if other != path:
             other.rename(path)
-        kept.rename(other)
+        hidden.rename(other)
 
     def touch(self, path: Path) -> None:
         os.utime(path, (1, self._drawn.random() * 1e9))
@@ -501,15 +501,15 @@ class Writer:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_permitted_file_changes_give_each_record_once(db: Database, drop: Path, seed: int) -> None:
-    writer, drawn = Writer(drop, seed), random.Random(seed)
+    writer, chance = Writer(drop, seed), random.Random(seed)
 
     def finished() -> set[str]:
         caught_up(db, drop)
-        return {each.name for each in SourceControl(db, "files").partitions() if each.is_finished}
+        return {row.name for row in SourceControl(db, "files").partitions() if row.is_finished}
 
     for _ in range(10):
-        for _ in range(drawn.randint(1, 4)):
+        for _ in range(chance.randint(1, 4)):
             writer.change(finished)
-        caught_up(db, drop, batch=drawn.choice([1, 2, 1_000]))
-    assert not [each for each in SourceControl(db, "files").partitions() if each.note]
-    assert sorted(each or 0 for each in sent(db)) == list(range(next(writer.numbers)))
+        caught_up(db, drop, batch=chance.choice([1, 2, 1_000]))
+    assert not [row for row in SourceControl(db, "files").partitions() if row.note]
+    assert sorted(revision or 0 for revision in sent(db)) == list(range(next(writer.numbers)))

@@ -29,12 +29,12 @@ def half_read(db: Database, drop: Path) -> None:
 
 
 def names(db: Database) -> list[str]:
-    return [each.name for each in SourceControl(db, "files").partitions()]
+    return [row.name for row in SourceControl(db, "files").partitions()]
 
 
 def refused(db: Database) -> int:
     def read(store: Any, now_ms: int) -> int:
-        return sum(each.partitions["refused"] for each in store.sources.figures(now_ms))
+        return sum(figures.partitions["refused"] for figures in store.sources.figures(now_ms))
 
     return db.writer.run(Read("", read))
 

@@ -36,15 +36,15 @@ def ingest(db: Database, source: Scripted, mapping: MessageMapping = BY_ACCOUNT,
 
 
 def sent(db: Database) -> list[tuple[str | None, int | None]]:
-    return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
+    return [(message.group, message.revision) for message in db.queue("payments").peek(1000)]
 
 
 def test_records_become_messages_with_the_mapped_group_revision_and_id(db: Database) -> None:
     source = Scripted(Log(p=[body(1), body(2, "b")]))
     assert ingest(db, source).run(until="caught up") == (2, 0, 0, 0)
-    one, two = db.queue("payments").peek()
-    assert (one.group, one.revision, one.dedup_id, one.body) == ("a", 1, "a-1", json.loads(body(1)))
-    assert two.group == "b"
+    first, second = db.queue("payments").peek()
+    assert (first.group, first.revision, first.dedup_id, first.body) == ("a", 1, "a-1", json.loads(body(1)))
+    assert second.group == "b"
     assert source.confirmed == [("p", 2)]
     assert source.is_shut
     assert source_names(db) == ["bank"]
@@ -81,16 +81,16 @@ def test_an_unmappable_record_is_rejected_with_its_bytes_and_blocks_nothing(db: 
     source = Scripted(Log(p=[body(1), *poison, body(2)]))
     assert ingest(db, source).run(until="caught up") == (2, len(poison), 0, 0)
     assert sent(db) == [("a", 1), ("a", 2)]
-    kept = list(SourceControl(db, "bank").rejected())
-    assert [each.body for each in kept] == poison
-    assert [each.position for each in kept] == [str(number) for number in range(2, 8)]
-    assert [each.reason.split(":")[0] for each in kept[:4]] == [
+    rejected = list(SourceControl(db, "bank").rejected())
+    assert [record.body for record in rejected] == poison
+    assert [record.position for record in rejected] == [str(number) for number in range(2, 8)]
+    assert [record.reason.split(":")[0] for record in rejected[:4]] == [
         "the body is not JSON",
         "the record has no group",
         "the revision is 'x'; expected a whole number of at most 64 bits",
         "the record has no body",
     ]
-    assert (kept[0].key, kept[0].headers) == (b"k", '{"h":"v"}')
+    assert (rejected[0].key, rejected[0].headers) == (b"k", '{"h":"v"}')
     (partition,) = SourceControl(db, "bank").partitions()
     assert (partition.received, partition.rejected, partition.position) == (2, len(poison), "8")
 
@@ -125,10 +125,10 @@ def test_a_source_unavailable_at_the_start_is_retried_with_a_visible_error(
         with pytest.raises(SourceError, match="kafka-1:9092"):
             ingest(db, source).run(until="caught up")
         with ingest(db, source) as working:
-            assert working.trouble == "nobody answers at kafka-1:9092"
+            assert working.problem == "nobody answers at kafka-1:9092"
             down.undo()
             until(lambda: len(sent(db)) == 1)
-            until(lambda: not working.trouble)
+            until(lambda: not working.problem)
 
 
 def test_a_setup_error_of_a_source_ends_the_run(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +146,8 @@ def test_a_batch_with_a_failed_commit_is_read_again_and_sent_once(
     source = Scripted(Log(p=[body(1), body(2)]))
     commit, failures = Ingest._commit, [RuntimeError("the database went away")]
 
-    def failing(self: Ingest, *given: object) -> object:
-        done = commit(self, *given)  # type: ignore[arg-type]
+    def failing(self: Ingest, *arguments: object) -> object:
+        done = commit(self, *arguments)  # type: ignore[arg-type]
         if failures:
             raise failures.pop()
         return done
@@ -161,10 +161,10 @@ def test_a_batch_with_a_failed_commit_is_read_again_and_sent_once(
 def test_instances_share_the_partitions_and_take_over_those_of_a_stopped_one(db: Database) -> None:
     log = Log(**{f"p{number}": [] for number in range(6)})
     first, second = Scripted(log), Scripted(log)
-    one = ingest(db, first, instance="one", lease_s=0.6)
-    two = ingest(db, second, instance="two", lease_s=0.6)
-    with one:
-        with two:
+    host = ingest(db, first, instance="one", lease_s=0.6)
+    other_host = ingest(db, second, instance="two", lease_s=0.6)
+    with host:
+        with other_host:
             until(lambda: len(first.at) == len(second.at) == 3)
             assert not first.at.keys() & second.at.keys()
         until(lambda: len(first.at) == 6)  # two has left
@@ -200,12 +200,12 @@ def test_a_call_that_takes_longer_than_the_lease_keeps_its_partition(
     control, slow, other = SourceControl(db, "bank"), Scripted(Log(p=[body(1)])), Scripted(Log(p=[body(1)]))
     usual, renewed = getattr(slow, call), threading.Event()
 
-    def long(*given: object) -> object:
+    def long(*arguments: object) -> object:
         if not renewed.is_set():
             until_ms = control.partitions()[0].until_ms
             until(lambda: control.partitions()[0].until_ms >= until_ms + 600)
             renewed.set()
-        return usual(*given)
+        return usual(*arguments)
 
     monkeypatch.setattr(slow, call, long)
     with ingest(db, slow, instance="one", lease_s=0.3), ingest(db, other, instance="two", lease_s=0.3):
@@ -230,7 +230,7 @@ def test_leases_are_released_at_the_end_of_a_run_even_if_the_source_fails(
         monkeypatch.setattr(source, call, lost)
     (partition,) = SourceControl(db, "bank").partitions()
     assert (partition.owner, partition.position) == (None, "1")
-    assert not [each.name for each in threading.enumerate() if each.name == "inturn-leases-bank"]
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "inturn-leases-bank"]
 
 
 def test_a_decoder_error_rejects_only_its_record(db: Database) -> None:
@@ -241,7 +241,7 @@ def test_a_decoder_error_rejects_only_its_record(db: Database) -> None:
 
     source = Scripted(Log(p=[body(1), body(2), body(3)]))
     assert ingest(db, source, decode=decode).run(until="caught up") == (2, 1, 0, 0)
-    assert [each.reason for each in SourceControl(db, "bank").rejected()] == ["the schema does not fit\\0"]
+    assert [record.reason for record in SourceControl(db, "bank").rejected()] == ["the schema does not fit\\0"]
 
 
 def test_pause_resume_and_seek_apply_to_a_running_source(db: Database) -> None:
@@ -393,9 +393,9 @@ def test_a_header_that_is_neither_text_nor_bytes_is_stored_as_json(
     assert host.run(until="caught up") == (1, 1, 0, 0)
     (message,) = db.queue("payments").peek()
     assert message.attributes == ({"all": {}} if text is None else {"one": text, "all": {"h": text}})
-    (kept,) = SourceControl(db, "bank").rejected()
-    assert json.loads(kept.headers) == ({} if text is None else {"h": text})
-    assert restore(kept).headers == ({} if text is None else {"h": text})
+    (rejected,) = SourceControl(db, "bank").rejected()
+    assert json.loads(rejected.headers) == ({} if text is None else {"h": text})
+    assert restore(rejected).headers == ({} if text is None else {"h": text})
 
 
 def test_a_header_without_a_json_form_rejects_only_records_whose_mapping_reads_it(db: Database) -> None:
@@ -405,8 +405,8 @@ def test_a_header_without_a_json_form_rejects_only_records_whose_mapping_reads_i
     assert unread.run(until="caught up") == (1, 0, 0, 0)
     reads = Ingest(source, db.queue("payments"), MessageMapping(group="headers.h"), name="reads")
     assert reads.run(until="caught up") == (0, 1, 0, 0)
-    (kept,) = SourceControl(db, "reads").rejected()
-    assert "the header 'h' cannot be read" in kept.reason
+    (rejected,) = SourceControl(db, "reads").rejected()
+    assert "the header 'h' cannot be read" in rejected.reason
     assert reads.intake.name == "reads"
 
 
@@ -423,10 +423,10 @@ def test_a_persistent_error_ends_a_run_until_caught_up(
     host = ingest(db, Scripted(Log(p=[body(1)])), decode=Registry())
     with pytest.raises(SourceError, match="HTTP 401"):
         host.run(until="caught up")
-    told = [each.getMessage() for each in caplog.records if "HTTP 401" in each.getMessage()]
-    assert [each.rpartition("; ")[2] for each in told[:1]] == ["next attempt in 0.0 s"]
-    assert [each.startswith("source bank stopped: ") for each in told] == [False, True]
-    assert "HTTP 401" in host.trouble
+    texts = [record.getMessage() for record in caplog.records if "HTTP 401" in record.getMessage()]
+    assert [text.rpartition("; ")[2] for text in texts[:1]] == ["next attempt in 0.0 s"]
+    assert [text.startswith("source bank stopped: ") for text in texts] == [False, True]
+    assert "HTTP 401" in host.problem
 
 
 def test_errors_with_progress_between_them_are_retried(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,6 +448,6 @@ def test_the_log_names_the_partitions_being_read(db: Database, caplog: pytest.Lo
     caplog.set_level("INFO", "inturn.ingest")
     source = Scripted(Log(**{f"p{n}": [b"1"] for n in range(7)}))
     assert Ingest(source, db.queue("q"), MessageMapping(group=None), name="s").run(until="caught up").received == 7
-    assert [each.message for each in caplog.records if "reads" in each.message] == [
+    assert [record.message for record in caplog.records if "reads" in record.message] == [
         "source s reads p0, p1, p2, p3, p4 and 2 more"
     ]

@@ -58,12 +58,12 @@ def test_a_source_in_a_retry_pause_is_not_ready(db: Database, source: Scripted) 
         until(lambda: host.counts.received and host.report.is_ready)
         assert up(db) == 1
         fault = Held(source, SourceError("the broker is away"))
-        until(lambda: host.trouble == "the broker is away")
+        until(lambda: host.problem == "the broker is away")
         assert (host.report.is_ready, up(db)) == (False, 0)
         fault.is_released.set()
         until(lambda: host.report.is_ready)
-        assert (host.trouble, up(db)) == ("", 1)
-    assert (host.report.is_ready, host.trouble, up(db)) == (False, "", 0)
+        assert (host.problem, up(db)) == ("", 1)
+    assert (host.report.is_ready, host.problem, up(db)) == (False, "", 0)
 
 
 def test_a_source_without_progress_is_not_ready(
@@ -75,14 +75,14 @@ def test_a_source_without_progress_is_not_ready(
         until(lambda: not source.faults)
         assert host.report.is_ready
         monkeypatch.setattr(source_limits, "INGEST_STALL_S", 0.01)
-        until(lambda: host.trouble.startswith("no progress for "))
+        until(lambda: host.problem.startswith("no progress for "))
         assert (host.report.is_ready, up(db)) == (False, 0)
         monkeypatch.setattr(source_limits, "INGEST_STALL_S", DEADLINE_S)
         call.is_released.set()
         until(lambda: host.report.is_ready)
 
 
-def test_a_full_queue_is_logged_at_once_and_reported_as_trouble_after_a_minute(
+def test_a_full_queue_is_logged_at_once_and_reported_as_a_problem_after_a_minute(
     db: Database, source: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     payments = db.queue("payments")
@@ -92,10 +92,10 @@ def test_a_full_queue_is_logged_at_once_and_reported_as_trouble_after_a_minute(
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
         stack.callback(host.stop_soon)
         running = pool.submit(host.run, until="caught up")
-        until(lambda: "queue 'payments' is full (max_depth=2)" in host.trouble)
-        assert "inturn queue configure" in host.trouble, "how to mend it"
+        until(lambda: "queue 'payments' is full (max_depth=2)" in host.problem)
+        assert "inturn queue configure" in host.problem, "how to mend it"
         assert (host.report.is_ready, up(db)) == (True, 1), "as the queue of a slow worker is all the time"
-        until(lambda: "is full (max_depth=2)" in "".join(SourceControl(db, "bank").troubles().values()))
+        until(lambda: "is full (max_depth=2)" in "".join(SourceControl(db, "bank").problems().values()))
         monkeypatch.setattr(source_limits, "INGEST_STALL_S", 0.01)
         until(lambda: not host.report.is_ready)
         monkeypatch.setattr(source_limits, "INGEST_STALL_S", DEADLINE_S)
@@ -103,7 +103,7 @@ def test_a_full_queue_is_logged_at_once_and_reported_as_trouble_after_a_minute(
             (message,) = payments.receive(wait_s=DEADLINE_S)
             message.ack()
         assert running.result(DEADLINE_S).received == 4, "it waited, and caught up once there was room"
-    assert host.trouble == ""
+    assert host.problem == ""
     assert caplog.text.count("queue 'payments' is full") == 1
 
 
@@ -113,28 +113,28 @@ def test_a_queue_full_from_the_start_makes_the_source_not_ready(db: Database, so
     payments.configure(max_depth=1)
     source.log.partitions["p"] = [RECORD]
     with ingest(db, source, lease_s=0.3) as host:
-        until(lambda: "queue 'payments' is full (max_depth=1)" in host.trouble)
-        until(lambda: "is full (max_depth=1)" in "".join(SourceControl(db, "bank").troubles().values()))
+        until(lambda: "queue 'payments' is full (max_depth=1)" in host.problem)
+        until(lambda: "is full (max_depth=1)" in "".join(SourceControl(db, "bank").problems().values()))
         assert not host.report.is_ready, "nothing was committed yet"
         payments.configure(max_depth=2)
         until(lambda: host.report.is_ready)
-    assert host.trouble == ""
+    assert host.problem == ""
 
 
-def test_the_report_shows_the_current_trouble_instead_of_an_earlier_one() -> None:
+def test_the_report_shows_the_current_problem_instead_of_an_earlier_one() -> None:
     report = IngestReport("bank", "payments", "shop.db")
     report.note_started()
     report.note_retry(SourceError("it is down"), 1)
     report.note_queue_full(2)
-    assert "is full (max_depth=2)" in report.trouble
+    assert "is full (max_depth=2)" in report.problem
     report.note_retry(SourceError("it is down"), 1)
-    assert report.trouble == "it is down"
+    assert report.problem == "it is down"
     report.note_queue_full(2)
     report.note_rejected_full(RejectedFull("no room"))
-    assert (report.trouble, report.is_queue_full) == ("no room", False)
+    assert (report.problem, report.is_queue_full) == ("no room", False)
     report.note_queue_full(2)
     report.note_stopped()
-    assert report.trouble == ""
+    assert report.problem == ""
 
 
 def test_health_is_measured_per_instance_in_one_process(db: Database, source: Scripted) -> None:
@@ -142,7 +142,7 @@ def test_health_is_measured_per_instance_in_one_process(db: Database, source: Sc
         until(lambda: first.report.is_ready and second.report.is_ready)
         assert up(db) == 2
         fault = Held(source, SourceError("the broker is away"))
-        until(lambda: first.trouble)
+        until(lambda: first.problem)
         assert up(db) == 1
         with ingest(db, Scripted(source.log)):
             until(lambda: up(db) == 2 + first.report.is_ready, "a third has measurements of its own")

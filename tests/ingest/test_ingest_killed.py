@@ -34,9 +34,9 @@ def test_a_folder_source_killed_at_every_point_sends_each_record_once_in_order(
             account = f"{file}-{chance.randrange(5)}"
             revisions[account] += 1
             rows.append({"account": account, "n": revisions[account]})
-        (folder / f"{file}.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+        (folder / f"{file}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         written += rows
     command = [sys.executable, str(PROGRAM), address, str(folder)]
     killed_at_every_point(command, POINTS, soak_times * LIVES, chance, most=6)
     with inturn.open(address) as db:
-        check_came_once(db.queue("payments"), [(each["account"], each["n"]) for each in written])
+        check_came_once(db.queue("payments"), [(row["account"], row["n"]) for row in written])

@@ -38,7 +38,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 
 def sent(db: Database) -> list[tuple[str | None, int | None]]:
-    return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
+    return [(message.group, message.revision) for message in db.queue("payments").peek(1000)]
 
 
 def test_kafka_records_become_messages_and_offsets_are_stored(db: Database, servers: str, name: str) -> None:
@@ -48,9 +48,12 @@ def test_kafka_records_become_messages_and_offsets_are_stored(db: Database, serv
     assert ingest(db, source, batch=7).run(until="caught up") == (50, 0, 0, 0)
     produce(servers, name, numbers(31, 40), 0, key=b"a")
     assert ingest(db, source).run(until="caught up").received == 10
-    assert [each for each in sent(db) if each[0] == "a"] == [("a", number) for number in range(1, 41)]
-    assert [each for each in sent(db) if each[0] == "b"] == [("b", number) for number in range(1, 21)]
-    assert [(each.name, each.position) for each in SourceControl(db, "bank").partitions()] == [("0", "40"), ("1", "20")]
+    assert [message for message in sent(db) if message[0] == "a"] == [("a", number) for number in range(1, 41)]
+    assert [message for message in sent(db) if message[0] == "b"] == [("b", number) for number in range(1, 21)]
+    assert [(partition.name, partition.position) for partition in SourceControl(db, "bank").partitions()] == [
+        ("0", "40"),
+        ("1", "20"),
+    ]
 
 
 def test_kafka_headers_time_and_position_can_be_mapped(db: Database, servers: str, name: str) -> None:
@@ -76,7 +79,7 @@ def test_poison_records_and_tombstones_are_rejected_and_block_nothing(db: Databa
     produce(servers, name, numbers(3, 3))  # no key, so no group
     produce(servers, name, numbers(4, 4), key=b"\xff")
     assert ingest(db, KafkaSource(servers, name)).run(until="caught up") == (2, 7, 0, 0)
-    assert [each.body for each in SourceControl(db, "bank").rejected()][:5] == poison
+    assert [record.body for record in SourceControl(db, "bank").rejected()][:5] == poison
 
 
 @pytest.mark.parametrize("group", ["key", "headers.account"])
@@ -95,17 +98,19 @@ def test_a_header_name_that_is_not_utf8_rejects_the_record_if_headers_are_mapped
         assert "not JSON" in rejected[0].reason
     else:
         assert counts == (30, 11, 0, 0)
-        assert [each.body for each in rejected] == [*(b'{"n": %d}' % n for n in range(4, 41, 4)), b"["]
-        assert {each.reason for each in rejected[:-1]} == {
+        assert [record.body for record in rejected] == [*(b'{"n": %d}' % n for n in range(4, 41, 4)), b"["]
+        assert {record.reason for record in rejected[:-1]} == {
             "a header name is not UTF-8, so the client can read none of the record's headers"
         }
-    assert {(each.group, each.body["n"]) for each in db.queue("payments").peek(100)} == {  # type: ignore[call-overload, index]
+    assert {(message.group, message.body["n"]) for message in db.queue("payments").peek(100)} == {  # type: ignore[call-overload, index]
         ("a", n) for n in range(1, 41) if group == "key" or n % 4
     }
     if group != "key":
         control, by_key = SourceControl(db, "bank"), MessageMapping(group="key", revision="body.n")
-        intakes = [ingest(db, KafkaSource(servers, name), each).intake for each in (headed, by_key)]
-        assert [control.resend(each)[::4] for each in intakes] == [(0, 11), (10, 1)], "what was not read is not made up"
+        intakes = [ingest(db, KafkaSource(servers, name), mapping).intake for mapping in (headed, by_key)]
+        assert [control.resend(intake)[::4] for intake in intakes] == [(0, 11), (10, 1)], (
+            "what was not read is not made up"
+        )
 
 
 def test_offsets_are_committed_to_the_named_kafka_consumer_group(db: Database, servers: str, name: str) -> None:
@@ -114,9 +119,9 @@ def test_offsets_are_committed_to_the_named_kafka_consumer_group(db: Database, s
     produce(servers, name, numbers(1, 9), key=b"a")
     ingest(db, KafkaSource(servers, name, "payments")).run(until="caught up")
     other = Consumer({"bootstrap.servers": servers, "group.id": "payments"})
-    (told,) = other.committed([TopicPartition(name, 0)], timeout=60)
+    (committed,) = other.committed([TopicPartition(name, 0)], timeout=60)
     other.close()
-    assert told.offset == 9
+    assert committed.offset == 9
 
 
 def test_lag_is_the_number_of_unread_records(servers: str, name: str) -> None:
@@ -126,11 +131,11 @@ def test_lag_is_the_number_of_unread_records(servers: str, name: str) -> None:
     source.open("0", None)
     assert source.lag("0") is None
     assert len(source.poll(4, 0.1)) in {1, 4}
-    while (left := source.lag("0")) is None or left > 0:
+    while (lag := source.lag("0")) is None or lag > 0:
         source.poll(100, 0.1)
     source.close("0")
     source.open("0", 7)
-    assert [each.position for each in source.poll(100, 1)] == [8, 9]
+    assert [record.position for record in source.poll(100, 1)] == [8, 9]
     source.shutdown()
 
 
@@ -155,11 +160,11 @@ def test_kafka_connection_and_option_errors_name_their_cause(
     with pytest.raises(InputError, match=r"the option 'group.id' .*; remove it"):
         KafkaSource(servers, "t", options={"group.id": "g"})
     with inturn.open(tmp_path / "shop.db") as db:
-        for source, why in (
+        for source, reason in (
             (KafkaSource(servers, "nope"), "Unknown topic"),
             (KafkaSource("127.0.0.1:1", "t"), "refused"),
         ):
-            with pytest.raises(SourceError, match=why):
+            with pytest.raises(SourceError, match=reason):
                 ingest(db, source).run(until="caught up")
 
 
@@ -180,13 +185,13 @@ def test_ingest_run_and_check_work_for_a_kafka_source(servers: str, name: str, t
         attributes = {{ at = "time" }}
     """)
     checked = CliRunner().invoke(app, ["ingest", "check", str(config), "--json"])
-    assert [json.loads(each)["position"] for each in checked.stdout.splitlines() if each.startswith("{")] or json.loads(
+    assert [json.loads(text)["position"] for text in checked.stdout.splitlines() if text.startswith("{")] or json.loads(
         checked.stdout
     )
     run = CliRunner().invoke(app, ["ingest", "run", str(config), "--until-caught-up", "--json"])
     assert json.loads(run.stdout) == [{"source": "bank", **IngestCounts(3)._asdict()}]
     with inturn.open(tmp_path / "shop.db") as db:
-        assert all(each.attributes["at"] > 1_700_000_000_000 for each in db.queue("payments").peek())
+        assert all(message.attributes["at"] > 1_700_000_000_000 for message in db.queue("payments").peek())
 
 
 def test_ingest_commands_report_an_unreadable_kafka_source_without_secrets(
@@ -211,12 +216,12 @@ def test_ingest_commands_report_an_unreadable_kafka_source_without_secrets(
             {more}
         """)
         for command in (["check"], ["run", "--until-caught-up"]):
-            said = CliRunner().invoke(app, ["ingest", *command, str(config)])
-            assert said.exit_code == 1
-            assert re.search(words, " ".join(said.output.split()))
-            assert "topic 'nope'" in said.output
-            assert "Traceback" not in said.output
-            assert "secret-7" not in said.output
+            result = CliRunner().invoke(app, ["ingest", *command, str(config)])
+            assert result.exit_code == 1
+            assert re.search(words, " ".join(result.output.split()))
+            assert "topic 'nope'" in result.output
+            assert "Traceback" not in result.output
+            assert "secret-7" not in result.output
 
 
 @pytest.mark.slow

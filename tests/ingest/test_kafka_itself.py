@@ -45,7 +45,7 @@ def ingest(db: Database, servers: str, name: str, mapping: MessageMapping = RAW,
 
 
 def sent(db: Database) -> list[tuple[int | None, object]]:
-    return [(each.revision, each.body) for each in db.queue("payments").peek(1000)]
+    return [(message.revision, message.body) for message in db.queue("payments").peek(1000)]
 
 
 def test_k1_k2_transaction_markers_and_aborted_records_are_skipped(db: Database, kafka: Kafka, name: str) -> None:
@@ -110,7 +110,9 @@ def test_k6_a_topic_recreated_during_reading_is_not_continued_at_an_old_position
         produce(kafka.servers, name, [b"new"] * new)
         if old:
             until(lambda: control.partitions()[0].note)
-            assert sent(db) == [(at + 1, "old") for at in range(old)], "none of the new ones came under an old position"
+            assert sent(db) == [(number + 1, "old") for number in range(old)], (
+                "none of the new ones came under an old position"
+            )
             control.seek(None)
         wait_for(db, old + new)
     assert ingest(db, kafka.servers, name).run(until="caught up") == (0, 0, 0, 0)
@@ -143,10 +145,10 @@ def test_k3_k4_a_key_in_two_partitions_is_ordered_by_its_revision(
         wait_for(db, 2)
         produce(kafka.servers, name, [change(2)])
         wait_for(db, 3)
-    messages = [each.body for each in db.queue("payments").peek()]
-    assert [each["n"] for each in messages] == [1, 3, 2]
+    messages = [message.body for message in db.queue("payments").peek()]
+    assert [body["n"] for body in messages] == [1, 3, 2]
     order = Pipeline(name="order", group="account", order=Gapless("n"), handler=lambda state, body: (body, [body["n"]]))
-    assert [each.output for each in order.replay(messages).outputs] == [1, 2, 3]
+    assert [output.output for output in order.replay(messages).outputs] == [1, 2, 3]
 
 
 def test_k7_reordering_by_the_producer_is_detected_by_revisions_not_by_offsets(
@@ -157,12 +159,12 @@ def test_k7_reordering_by_the_producer_is_detected_by_revisions_not_by_offsets(
     produce(kafka.servers, name, [json.dumps({"device": "d", "no": no}).encode() for no in numbers])
     by_number = MessageMapping(group="body.device", id="body.no")
     assert ingest(db, kafka.servers, name, by_number).run(until="caught up").received == len(numbers)
-    messages = [each.body for each in db.queue("payments").peek(100)]
-    assert [each["no"] for each in messages] == numbers, "the order of the partition is kept, as wrong as it is"
+    messages = [message.body for message in db.queue("payments").peek(100)]
+    assert [body["no"] for body in messages] == numbers, "the order of the partition is kept, as wrong as it is"
 
     order = Gapless("no", start=0)
     pipeline = Pipeline(name="d", group="device", order=order, handler=lambda state, body: (state, [body["no"]]))
-    applied = [each.output for each in pipeline.replay(messages).outputs]
+    applied = [output.output for output in pipeline.replay(messages).outputs]
     assert applied == [0, 1, 2, 3], "33 to 39 wait for 4 to 32"
 
 

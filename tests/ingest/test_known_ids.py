@@ -32,7 +32,7 @@ def ingest(db: Database, log: Log, mapping: MessageMapping = BY_ID, *, once: boo
 
 
 def sent(db: Database) -> list[str]:
-    return [each.body["id"] for each in db.queue("payments").peek(100)]
+    return [message.body["id"] for message in db.queue("payments").peek(100)]
 
 
 def test_records_with_known_ids_are_not_sent_again_after_the_deduplication_window(db: Database) -> None:
@@ -49,8 +49,8 @@ def test_records_with_known_ids_are_not_sent_again_after_the_deduplication_windo
 def test_a_record_that_reuses_an_id_for_another_message_is_rejected(db: Database) -> None:
     log = Log(p=[body("pay-77", 10), body("pay-77", 10), body("pay-77", 12)])
     assert ingest(db, log).run(until="caught up") == (1, 1, 1, 0)
-    (kept,) = SourceControl(db, "bank").rejected()
-    assert (kept.reason, kept.body) == (
+    (rejected,) = SourceControl(db, "bank").rejected()
+    assert (rejected.reason, rejected.body) == (
         "the id 'pay-77' was already used for another message",
         body("pay-77", 12),
     )
@@ -78,7 +78,7 @@ def test_a_source_without_ids_is_refused_unless_once_is_false(db: Database) -> N
 def test_a_record_without_its_id_is_rejected_and_blocks_nothing(db: Database) -> None:
     log = Log(p=[b'{"account": "a"}', body("2")])
     assert ingest(db, log).run(until="caught up") == (1, 1, 0, 0)
-    assert [each.reason for each in SourceControl(db, "bank").rejected()] == ["the record has no id"]
+    assert [record.reason for record in SourceControl(db, "bank").rejected()] == ["the record has no id"]
 
 
 def test_two_sources_may_use_the_same_ids(db: Database) -> None:

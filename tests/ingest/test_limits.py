@@ -89,7 +89,7 @@ def test_long_deep_and_malformed_records_are_rejected_and_block_nothing(db: Data
     by_a = MessageMapping(group="body.a")
     assert Ingest(Scripted(log), db.queue("q"), by_a, name="s").run(until="caught up") == (2, 2 + len(odd), 0, 0)
     rejected = list(SourceControl(db, "s").rejected())
-    assert [each.body for each in rejected] == [LONG, DEEP, *odd]
+    assert [record.body for record in rejected] == [LONG, DEEP, *odd]
     assert rejected[0].reason == "the body has 10,000,002 bytes; at most 1,048,576 are allowed"
     assert rejected[1].reason.startswith("the body is not JSON: maximum recursion depth exceeded")
     assert len(rejected[-1].reason) <= source_limits.REASON_LENGTH
@@ -111,7 +111,7 @@ class Odd(Scripted):
     parts: Mapping[str, Any] = {}
 
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        return [each._replace(**self.parts) for each in super().poll(limit, timeout_s)]
+        return [record._replace(**self.parts) for record in super().poll(limit, timeout_s)]
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_header_that_is_not_utf8_rejects_the_records_that_map_it_and_is_stored
     source.parts = {"headers": headers}
     assert caught_up(Ingest(source, db.queue("q"), mapping, name="s")).rejected == 1
     control = SourceControl(db, "s")
-    (kept,) = control.rejected()
-    assert reason in kept.reason
+    (rejected,) = control.rejected()
+    assert reason in rejected.reason
     assert control.resend(Ingest(source, db.queue("q"), mapping, name="s").intake).stayed == 1
     assert reason in next(control.rejected()).reason
     reads_none = Ingest(source, db.queue("q"), MessageMapping(), name="s").intake
@@ -172,7 +172,7 @@ def test_a_text_body_may_contain_any_character(db: Database) -> None:
     texts = [b"a\0b", "\U0010ffff".encode(), b""]
     as_text = MessageMapping(group="key", format="text")
     Ingest(Scripted(Log(one=list(texts))), db.queue("q"), as_text, name="s").run(until="caught up")
-    assert [str(each.body).encode() for each in db.queue("q").peek()] == texts
+    assert [str(message.body).encode() for message in db.queue("q").peek()] == texts
 
 
 @pytest.mark.thorough
@@ -181,4 +181,4 @@ def test_long_and_deep_kafka_records_are_rejected_and_block_nothing(db: Database
     produce(servers, name, [b'{"n": 1}', LONG, DEEP, b'{"n": 2}'], key=b"a")
     ingest = Ingest(KafkaSource(servers, name), db.queue("q"), MessageMapping(), name="bank")
     assert ingest.run(until="caught up") == (2, 2, 0, 0)
-    assert [each.body for each in SourceControl(db, "bank").rejected()] == [LONG, DEEP]
+    assert [record.body for record in SourceControl(db, "bank").rejected()] == [LONG, DEEP]

@@ -26,7 +26,7 @@ def ingest(db: Database, log: Log, on_move: OnMove | None = None, mapping: Messa
 
 
 def sent(db: Database) -> list[tuple[str | None, int | None, str]]:
-    return [(each.group, each.revision, each.body["text"]) for each in db.queue("payments").peek(1000)]
+    return [(message.group, message.revision, message.body["text"]) for message in db.queue("payments").peek(1000)]
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def test_a_moved_group_waits_by_default_if_ordered_by_position(db: Database, log
     assert sorted(sent(db)) == [("a", 1, "1"), ("a", 3, "2"), ("b", 2, "1"), ("b", 4, "2"), ("c", 1, "1")]
     control = SourceControl(db, "bank")
     waiting = list(control.moved())
-    assert [(each.group, each.partition, each.position, each.home, each.home_position) for each in waiting] == [
+    assert [(moved.group, moved.partition, moved.position, moved.home, moved.home_position) for moved in waiting] == [
         ("a", "q", "2", "p", "1"),
         ("a", "q", "3", "p", "1"),
     ]
     assert control.moved_counts() == {"q": 2}
-    assert {each.name: each.position for each in control.partitions()} == {"p": "4", "q": "3"}
+    assert {partition.name: partition.position for partition in control.partitions()} == {"p": "4", "q": "3"}
     assert db.figures().sources[1].moved == 2
 
 
@@ -59,14 +59,14 @@ def test_an_accepted_group_continues_in_its_new_partition(db: Database, log: Log
     with pytest.raises(InputError, match="source 'bank' has no waiting messages of group 'b'"):
         control.accept("a", "b")
     assert control.accept("a") == 2
-    assert [each for each in sent(db) if each[0] == "a"][2:] == [("a", 2, "3"), ("a", 3, "4")]
+    assert [message for message in sent(db) if message[0] == "a"][2:] == [("a", 2, "3"), ("a", 3, "4")]
     assert list(control.moved()) == []
     assert control.accept() == 0
     log.partitions["q"].append(body("a", "5"))
     log.partitions["p"].append(body("a", "late"))
     assert ingest(db, log).run(until="caught up") == (1, 0, 0, 1)
     assert ("a", 4, "5") in sent(db)
-    assert [each.partition for each in control.moved()] == ["p"], "what the old partition still had waits now"
+    assert [moved.partition for moved in control.moved()] == ["p"], "what the old partition still had waits now"
 
 
 def test_a_moved_group_is_sent_at_once_with_on_move_follow(db: Database, log: Log) -> None:
@@ -121,12 +121,12 @@ def test_a_moved_group_too_large_for_the_queue_is_reported_and_blocks_no_other(d
         InputError, match=r"group 'a' has 3 waiting messages.*max_depth=2; raise it to 3 .*sent 1 message of other"
     ):
         control.accept()
-    assert [each[0] for each in sent(db)] == ["z"], "nothing of a group is sent in parts"
+    assert [message[0] for message in sent(db)] == ["z"], "nothing of a group is sent in parts"
     assert control.moved_counts() == {"q": 3}
     payments.configure(max_depth=4)
     assert control.accept() == 3
     payments.configure(max_depth=2)
-    assert [each[2] for each in sent(db)] == ["2", "3", "4", "5"]
+    assert [message[2] for message in sent(db)] == ["2", "3", "4", "5"]
 
 
 def test_a_full_queue_ends_accept_after_the_groups_that_have_room(db: Database) -> None:
@@ -151,10 +151,10 @@ def test_lag_and_age_of_a_source_are_stored_for_the_metrics(db: Database, monkey
     polls: list[Callable[[], object]] = [lambda: None, host.stop_soon]
     source.faults = polls
     host.run()
-    (one,) = db.figures().sources
-    assert (one.source, one.partition, one.received, one.lag) == ("bank", "p", 4, 1)
-    assert one.age_s is not None
-    assert one.age_s > 1e9, "the records are of 1970"
+    (figures,) = db.figures().sources
+    assert (figures.source, figures.partition, figures.received, figures.lag) == ("bank", "p", 4, 1)
+    assert figures.age_s is not None
+    assert figures.age_s > 1e9, "the records are of 1970"
     ingest(db, log).run(until="caught up")
-    (one,) = db.figures().sources
-    assert (one.lag, one.age_s) == (0, 0.0)
+    (figures,) = db.figures().sources
+    assert (figures.lag, figures.age_s) == (0, 0.0)

@@ -62,10 +62,10 @@ def test_concurrent_outbox_writers_with_rollbacks_leave_no_gap_in_revisions(
         counts = Ingest(OutboxSource(place, "outbox"), db.queue("q"), BY_GROUP, name="app").run(until="caught up")
         log = db.queue("q").peek(1_000)
     assert counts.received == len(log) > 50
-    found = defaultdict[str, list[int]](list)
-    for each in log:
-        found[str(each.group)].append(each.revision or 0)
-    for group, revisions in found.items():
+    revisions_of = defaultdict[str, list[int]](list)
+    for message in log:
+        revisions_of[str(message.group)].append(message.revision or 0)
+    for group, revisions in revisions_of.items():
         assert sorted(revisions) == list(range(1, len(revisions) + 1)), group
     check_audit(spark, tmp_path, log)
 
@@ -79,7 +79,9 @@ def test_an_audit_of_revisions_assigned_by_the_queue_proposes_gapless(tmp_path: 
 
 def check_audit(spark: "SparkSession", path: Path, log: Any) -> None:
     """Check that the audit calls a log gapless, and that all its messages would be applied."""
-    lines = [json.dumps({"group": each.group, "revision": each.revision, "at": n}) for n, each in enumerate(log)]
+    lines = [
+        json.dumps({"group": message.group, "revision": message.revision, "at": n}) for n, message in enumerate(log)
+    ]
     (path / "log.jsonl").write_text("\n".join(lines))
     report = inturn.spark.audit(spark.read.json(str(path / "log.jsonl")), group="group", order="revision", arrival="at")
     assert report.grade is not None
@@ -90,22 +92,22 @@ def check_audit(spark: "SparkSession", path: Path, log: Any) -> None:
 
 
 def test_an_outbox_send_against_the_lock_order_is_refused_instead_of_waiting(postgres_url: str) -> None:
-    with closing(connect(postgres_url)) as one, closing(connect(postgres_url)) as two:
-        inturn.outbox(one).create()
-        inturn.outbox(one).send_many([("a", {}), ("b", {}), ("c", {})])
-        one.commit()
-        assert inturn.outbox(one).send({}, group="a") == 2
-        assert inturn.outbox(two).send({}, group="b") == 2
+    with closing(connect(postgres_url)) as first, closing(connect(postgres_url)) as second:
+        inturn.outbox(first).create()
+        inturn.outbox(first).send_many([("a", {}), ("b", {}), ("c", {})])
+        first.commit()
+        assert inturn.outbox(first).send({}, group="a") == 2
+        assert inturn.outbox(second).send({}, group="b") == 2
         with pytest.raises(StoreConflict, match="holds group 'a', and this one already holds 'outbox b'"):
-            inturn.outbox(two).send({}, group="a")
-        assert inturn.outbox(two).send({}, group="c") == 2, "the transaction goes on"
-        waiting = Running(lambda: inturn.outbox(one).send({}, group="b"))
-        two.rollback()
+            inturn.outbox(second).send({}, group="a")
+        assert inturn.outbox(second).send({}, group="c") == 2, "the transaction goes on"
+        waiting = Running(lambda: inturn.outbox(first).send({}, group="b"))
+        second.rollback()
         waiting.end()
-        assert inturn.outbox(one).last_revision("b") == 2, "that one was waited for"
-        assert inturn.outbox(two).send({}, group="c") == 2
-        one.commit()
-        assert inturn.outbox(two).send({}, group="b") == 3, "nobody has it, so it is taken though c comes later"
+        assert inturn.outbox(first).last_revision("b") == 2, "that one was waited for"
+        assert inturn.outbox(second).send({}, group="c") == 2
+        first.commit()
+        assert inturn.outbox(second).send({}, group="b") == 3, "nobody has it, so it is taken though c comes later"
 
 
 def test_invalid_outbox_arguments_are_refused(place: str) -> None:

@@ -43,8 +43,8 @@ class Outbox:
     def __init__(self, place: str, stack: ExitStack) -> None:
         self.place, self._stack = place, stack
         self.main = self.connect()
-        for each in DDL["postgres" if "://" in place else "sqlite"].split(";"):
-            self.main.execute(each)
+        for statement in DDL["postgres" if "://" in place else "sqlite"].split(";"):
+            self.main.execute(statement)
 
     def connect(self) -> Any:
         connection: Any
@@ -88,8 +88,10 @@ def settled(outbox: Outbox) -> None:
     """Wait until no transaction of this moment runs any more; other tests use the server, as long as one may take."""
     if "://" in outbox.place:
         (now,) = outbox.main.execute("select pg_snapshot_xmax(pg_current_snapshot())").fetchone()
-        over = "select pg_snapshot_xmin(pg_current_snapshot()) >= %s::xid8"
-        until(lambda: outbox.main.execute(over, [now]).fetchone()[0], "the end of older transactions", deadline_s=100)
+        all_ended = "select pg_snapshot_xmin(pg_current_snapshot()) >= %s::xid8"
+        until(
+            lambda: outbox.main.execute(all_ended, [now]).fetchone()[0], "the end of older transactions", deadline_s=100
+        )
 
 
 def ingest(
@@ -102,7 +104,7 @@ def ingest(
 
 
 def sent(db: Database) -> list[tuple[str | None, int | None]]:
-    return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
+    return [(message.group, message.revision) for message in db.queue("payments").peek(1000)]
 
 
 def test_each_outbox_row_is_sent_once(outbox: Outbox, db: Database) -> None:
@@ -137,7 +139,7 @@ def test_unmappable_outbox_rows_are_rejected_and_block_nothing(outbox: Outbox, d
     if "://" not in outbox.place:
         outbox.main.execute("insert into outbox (account, n) values (cast(x'ff' as text), 1), ('c', 1e999)")
     assert ingest(db, outbox) == 1 + ("://" not in outbox.place)
-    reasons = [each.reason.split(";")[0] for each in SourceControl(db, "outbox").rejected()]
+    reasons = [record.reason.split(";")[0] for record in SourceControl(db, "outbox").rejected()]
     assert reasons[0] == "the record has no group"
     assert "at most" in str(list(SourceControl(db, "outbox").rejected())[1].reason)
 
@@ -164,10 +166,10 @@ def test_o1_a_row_with_an_id_drawn_before_its_transaction_is_not_lost(pg_outbox:
     late.execute("insert into outbox (id, account, n) values (%s, 'a', 41)", [number])
     assert ingest(db, pg_outbox) == 1
     for order, applied, stale in ((Gapless("n", start=41), [41, 42], 0), (Monotone("n"), [42], 1)):
-        line = Pipeline(name="p", group="g", order=order, handler=lambda state, message: (state, [message["n"]]))
-        replay = line.replay([{"g": group, "n": n} for group, n in sent(db)[:1]])
-        replay = line.replay([{"g": group, "n": n} for group, n in sent(db)[1:]], after=replay)
-        assert ([each.output for each in replay.outputs], replay.counts.stale) == (applied, stale)
+        pipeline = Pipeline(name="p", group="g", order=order, handler=lambda state, message: (state, [message["n"]]))
+        replay = pipeline.replay([{"g": group, "n": n} for group, n in sent(db)[:1]])
+        replay = pipeline.replay([{"g": group, "n": n} for group, n in sent(db)[1:]], after=replay)
+        assert ([output.output for output in replay.outputs], replay.counts.stale) == (applied, stale)
 
 
 def test_o2_the_id_gap_of_a_rolled_back_row_does_not_delay_reading(pg_outbox: Outbox, db: Database) -> None:
@@ -210,14 +212,14 @@ def test_o3_concurrent_writers_lose_no_row_and_keep_the_group_order(
         for _ in range(4)
     ]
     with Ingest(OutboxSource(outbox.place, "outbox"), db.queue("payments"), BY_ACCOUNT, name="outbox", batch=3):
-        together(*(partial(write, soak_seed * 10 + each) for each in range(4)))
-    for each in connections:
-        each.close()
+        together(*(partial(write, soak_seed * 10 + number) for number in range(4)))
+    for connection in connections:
+        connection.close()
     ingest(db, outbox)
     written = sorted(outbox.main.execute("select account, n from outbox").fetchall())
     assert sorted(sent(db)) == written
-    line = Pipeline(name="p", group="g", order=Gapless("n"), handler=lambda state, m: ({"n": m["n"]}, []))
-    replay = line.replay([{"g": g, "n": n} for g, n in sent(db)])
+    pipeline = Pipeline(name="p", group="g", order=Gapless("n"), handler=lambda state, m: ({"n": m["n"]}, []))
+    replay = pipeline.replay([{"g": g, "n": n} for g, n in sent(db)])
     assert replay.states == {g: {"n": max(n for account, n in written if account == g)} for g in "ab"}
 
 
@@ -226,8 +228,8 @@ def test_a_recreated_outbox_table_is_refused_until_a_seek(outbox: Outbox, db: Da
     outbox.insert("a", 2)
     ingest(db, outbox)
     outbox.main.execute("drop table outbox")
-    for each in DDL["postgres" if "://" in outbox.place else "sqlite"].split(";"):
-        outbox.main.execute(each)
+    for statement in DDL["postgres" if "://" in outbox.place else "sqlite"].split(";"):
+        outbox.main.execute(statement)
     outbox.insert("a", 3)
     assert ingest(db, outbox) == 0
     (partition,) = SourceControl(db, "outbox").partitions()
@@ -246,8 +248,8 @@ def test_an_outbox_table_recreated_between_two_scans_is_refused_before_the_commi
         until(lambda: host.counts.received == 2, deadline_s=100)
         pg_outbox.main.execute("begin")
         pg_outbox.main.execute("drop table outbox")
-        for each in DDL["postgres"].split(";"):
-            pg_outbox.main.execute(each)
+        for statement in DDL["postgres"].split(";"):
+            pg_outbox.main.execute(statement)
         pg_outbox.insert("a", 3)
         pg_outbox.main.execute("commit")
         until(lambda: host.counts.received == 3 or control.partitions()[0].note, deadline_s=100)
@@ -292,9 +294,13 @@ def test_an_outbox_poll_is_limited_in_bytes(outbox: Outbox) -> None:
         outbox.insert("x" * 250, n)
     settled(outbox)
     source.open("outbox", None)
-    found = [source.poll(100, 0) for _ in range(3)]
-    assert [[json.loads(each.body or b"")["n"] for each in records] for records in found] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert all(sum(each.size for each in records) <= 1_000 for records in found)
+    polls = [source.poll(100, 0) for _ in range(3)]
+    assert [[json.loads(record.body or b"")["n"] for record in records] for records in polls] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6],
+    ]
+    assert all(sum(record.size for record in records) <= 1_000 for records in polls)
     source.shutdown()
 
 
@@ -350,8 +356,8 @@ def test_an_outbox_source_is_configured_in_the_ingest_file(tmp_path: Path, outbo
         '[[sources]]\nkind = "outbox"\nname = "o"\nqueue = "shop.db#payments"\ntable = "outbox"\n'
         f'database = "{place}"\n'
     )
-    (found,) = read(config).sources
-    source = found.source(tmp_path)
+    (configured,) = read(config).sources
+    source = configured.source(tmp_path)
     settled(outbox)
     source.open("outbox", None)
     assert len(source.poll(10, 0)) == 1
@@ -371,13 +377,13 @@ def test_an_outbox_source_killed_at_every_point_sends_each_row_once(
     settled(outbox)
     command = [sys.executable, str(PROGRAM), address, outbox.place, deletes]
     for _ in range(20):
-        at = f"{chance.choice((*OF_A_TRANSACTION, 'polled', 'ingested'))}@{chance.randint(1, 6)}"
-        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=60)
+        kill_point = f"{chance.choice((*OF_A_TRANSACTION, 'polled', 'ingested'))}@{chance.randint(1, 6)}"
+        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": kill_point}, check=False, timeout=60)
         assert life.returncode in (0, -signal.SIGKILL)
         killed += life.returncode != 0
     assert subprocess.run(command, check=False, timeout=60).returncode == 0
     assert killed > 5
     with inturn.open(address) as db:
         check_came_once(db.queue("payments"), written, is_total=True)
-    (left,) = outbox.main.execute("select count(*) from outbox").fetchone()
-    assert left == (0 if deletes == "delete" else len(written))
+    (remaining,) = outbox.main.execute("select count(*) from outbox").fetchone()
+    assert remaining == (0 if deletes == "delete" else len(written))

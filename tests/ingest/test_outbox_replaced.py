@@ -48,7 +48,7 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
 
 
 def sent(db: Database) -> list[int | None]:
-    return [each.revision for each in db.queue("payments").peek(1000)]
+    return [message.revision for message in db.queue("payments").peek(1000)]
 
 
 @pytest.mark.parametrize("how", ["made anew", "renamed"])
@@ -83,11 +83,11 @@ def test_a_missing_outbox_file_or_table_is_retried(db: Database, tmp_path: Path)
     with Ingest(OutboxSource(path, "outbox"), db.queue("payments"), MAPPING, name="app", lease_s=0.3) as host:
         until(lambda: host.counts.received == 1)
         path.rename(tmp_path / "away.db")
-        until(lambda: "is missing" in host.trouble)
+        until(lambda: "is missing" in host.problem)
         sqlite3.connect(path).close()
         assert path.stat().st_size == 0
         SourceControl(db, "app").seek(None)
-        until(lambda: "table 'outbox' does not exist" in host.trouble)
+        until(lambda: "table 'outbox' does not exist" in host.problem)
         (tmp_path / "away.db").rename(path)
         added(path, 2)
         until(lambda: sent(db)[-1] == 2)
@@ -158,5 +158,5 @@ def test_a_poll_fails_if_the_opened_outbox_file_was_replaced(tmp_path: Path) -> 
     assert source.incarnation("outbox") != first
     source.close("outbox")
     source.open("outbox", None)
-    assert [each.position for each in source.poll(10, 0)] == [1, 2, 3]
+    assert [record.position for record in source.poll(10, 0)] == [1, 2, 3]
     source.shutdown()

@@ -26,15 +26,15 @@ def polls(source: Source, partition: str, count: int) -> list[list[SourceRecord]
     """The records of each poll, until there are so many."""
     source.batch_bytes = 1_000
     source.open(partition, None)
-    found: list[list[SourceRecord]] = []
+    polled: list[list[SourceRecord]] = []
 
     def poll() -> bool:
         if records := source.poll(100, 0.2):
-            found.append(list(records))
-        return sum(map(len, found)) >= count
+            polled.append(list(records))
+        return sum(map(len, polled)) >= count
 
     until(poll, f"{count} records")
-    return found
+    return polled
 
 
 def text(size: int) -> str:
@@ -42,8 +42,8 @@ def text(size: int) -> str:
     return f'"{"x" * (size - 2)}"' if size > 1 else "1"
 
 
-def sizes(found: Sequence[Sequence[SourceRecord]]) -> list[list[int]]:
-    return [[each.size for each in records] for records in found]
+def sizes(polled: Sequence[Sequence[SourceRecord]]) -> list[list[int]]:
+    return [[record.size for record in records] for records in polled]
 
 
 def test_a_folder_poll_is_limited_in_bytes(tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_a_folder_poll_is_limited_in_bytes(tmp_path: Path) -> None:
     source = FolderSource(tmp_path)
     assert source.partitions() == ["1.jsonl", "2.jsonl"]
     source.open("2.jsonl", None)
-    found = polls(source, "1.jsonl", len(SIZES))
-    assert sizes(found) == BATCHES
-    assert [each.position for records in found for each in records] == [1, 2, 3, 4, 5, 1, 2, 3, 4]
+    polled = polls(source, "1.jsonl", len(SIZES))
+    assert sizes(polled) == BATCHES
+    assert [record.position for records in polled for record in records] == [1, 2, 3, 4, 5, 1, 2, 3, 4]
 
 
 def test_large_parquet_rows_are_decoded_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,12 +80,12 @@ def test_a_kafka_poll_is_limited_in_bytes(servers: str) -> None:
     produce(servers, name, [text(size).encode() for size in SIZES], 0)
     source = KafkaSource(servers, name)
     source.partitions()
-    found = polls(source, "0", len(SIZES))
-    assert [each.position for records in found for each in records] == list(range(1, len(SIZES) + 1))
-    assert all(len(records) == 1 or sum(each.size for each in records) <= 1_000 for records in found)
+    polled = polls(source, "0", len(SIZES))
+    assert [record.position for records in polled for record in records] == list(range(1, len(SIZES) + 1))
+    assert all(len(records) == 1 or sum(record.size for record in records) <= 1_000 for records in polled)
     source.close("0")
     source.open("0", None)
-    assert [each.position for each in source.poll(2, 5)] in ([1], [1, 2])
+    assert [record.position for record in source.poll(2, 5)] in ([1], [1, 2])
     source.close("0")  # and what is left of it is not read when it is opened elsewhere
     source.open("0", 6)
     (first, *_) = source.poll(1, 5)
@@ -100,7 +100,9 @@ def test_kafka_records_left_over_by_a_limited_poll_are_not_lost(db: Database, se
     produce(servers, name, [text(size).encode() for size in SIZES * 20], 0, key=b"a")
     ingest = Ingest(KafkaSource(servers, name), db.queue("q"), MessageMapping(group="key"), name="s", batch_bytes=1_000)
     assert ingest.run(until="caught up").received == len(SIZES) * 20
-    assert [len(str(each.body)) + 2 for each in db.queue("q").peek(9) if isinstance(each.body, str)] == SIZES[:-1]
+    assert [len(str(message.body)) + 2 for message in db.queue("q").peek(9) if isinstance(message.body, str)] == SIZES[
+        :-1
+    ]
 
 
 def test_batch_bytes_is_a_setting_of_a_source(db: Database, tmp_path: Path) -> None:

@@ -60,17 +60,17 @@ def ingest(db: Database, url: str, queue: str, mapping: MessageMapping = MAPPING
 
 
 def test_rabbitmq_messages_are_read_in_order_with_headers_and_properties(db: Database, url: str, queue: str) -> None:
-    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    told = {"account": "a", "n": 2, "list": [1], "deep": {"x": 1.5}, "none": None, "message-id": "a header's"}
-    one = message(1, timestamp=at, type="paid", app_id="shop", correlation_id="c", priority=3)
-    published(url, queue, [one, message(2, headers=told), message(3)])
+    sent_at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    headers = {"account": "a", "n": 2, "list": [1], "deep": {"x": 1.5}, "none": None, "message-id": "a header's"}
+    first_message = message(1, timestamp=sent_at, type="paid", app_id="shop", correlation_id="c", priority=3)
+    published(url, queue, [first_message, message(2, headers=headers), message(3)])
     source = RabbitSource(url, queue)
     source.open(queue, None)
-    found = polled(source, 3)
+    records = polled(source, 3)
     assert source.lag(queue) == 0
     source.shutdown()
-    first, second, third = found
-    assert (first.body, first.key, first.time_ms) == (b"1", queue.encode(), round(at.timestamp() * 1000))
+    first, second, third = records
+    assert (first.body, first.key, first.time_ms) == (b"1", queue.encode(), round(sent_at.timestamp() * 1000))
     assert first.headers == {
         "account": "a",
         "n": "1",
@@ -100,7 +100,7 @@ GUARDS = {
 def test_a_queue_without_single_active_consumer_is_warned_about_once(
     url: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    arguments, told = GUARDS[kind]
+    arguments, warning = GUARDS[kind]
     queue = f"guard of {kind}"
     in_channel(url, lambda channel: channel.declare_queue(queue, durable=True, arguments=arguments))
     published(url, queue, [message(1)])
@@ -111,9 +111,11 @@ def test_a_queue_without_single_active_consumer_is_warned_about_once(
         polled(source, 1)
         source.close(queue)
     source.shutdown()
-    texts = [each.getMessage() for each in caplog.records if "x-single-active-consumer" in each.getMessage()]
-    assert len(texts) == (told is not None)
-    assert told is None or (told in texts[0] and "Declare the queue again with x-single-active-consumer" in texts[0])
+    texts = [record.getMessage() for record in caplog.records if "x-single-active-consumer" in record.getMessage()]
+    assert len(texts) == (warning is not None)
+    assert warning is None or (
+        warning in texts[0] and "Declare the queue again with x-single-active-consumer" in texts[0]
+    )
 
 
 def test_large_prefetched_messages_are_warned_about_once(
@@ -125,9 +127,9 @@ def test_large_prefetched_messages_are_warned_about_once(
     source.batch_bytes = 10_000
     source.open(queue, None)
     until(lambda: source.poll(1, 1) and "lower the source's prefetch" in caplog.text)
-    found = 1
-    while found < 10:
-        found += len(source.poll(1, 1))
+    count = 1
+    while count < 10:
+        count += len(source.poll(1, 1))
     source.shutdown()
     assert caplog.text.count("lower the source's prefetch") == 1
     assert "prefetch, now 10 messages" in caplog.text
@@ -145,17 +147,17 @@ def test_a_rabbitmq_poll_is_limited_in_bytes_and_keeps_the_order(url: str, queue
     source = RabbitSource(url, queue)
     source.batch_bytes = 5_000
     source.open(queue, None)
-    found: list[bytes] = []
+    bodies: list[bytes] = []
 
     def poll() -> bool:
         records = source.poll(100, 1)
-        assert sum(each.size for each in records) <= 5_000
-        found.extend((each.body or b"")[:3] for each in records)
-        return len(found) >= 30
+        assert sum(record.size for record in records) <= 5_000
+        bodies.extend((record.body or b"")[:3] for record in records)
+        return len(bodies) >= 30
 
     until(poll, "30 messages")
     source.shutdown()
-    assert found == [b"%03d" % n for n in range(1, 31)]
+    assert bodies == [b"%03d" % n for n in range(1, 31)]
 
 
 def test_r1_r2_r3_requeued_messages_are_ordered_by_their_revision(db: Database, url: str, queue: str) -> None:
@@ -164,14 +166,14 @@ def test_r1_r2_r3_requeued_messages_are_ordered_by_their_revision(db: Database, 
 
     async def return_some(channel: Any) -> None:
         await channel.set_qos(prefetch_count=5)
-        found = await channel.declare_queue(queue, passive=True)
+        amqp_queue = await channel.declare_queue(queue, passive=True)
         for _ in range(3):
-            got = await found.get()
-            await got.nack(requeue=True)
+            delivered = await amqp_queue.get()
+            await delivered.nack(requeue=True)
 
     in_channel(url, return_some)
     assert ingest(db, url, queue, prefetch=5).run(until="caught up").received == 8
-    assert sorted(sent(db), key=lambda each: each[1] or 0) == [("a", n) for n in range(1, 9)]
+    assert sorted(sent(db), key=lambda pair: pair[1] or 0) == [("a", n) for n in range(1, 9)]
 
 
 def test_r3_a_repeatedly_stopped_reader_returns_its_messages_in_order(url: str) -> None:
@@ -180,9 +182,9 @@ def test_r3_a_repeatedly_stopped_reader_returns_its_messages_in_order(url: str) 
     for _ in range(3):
         source = RabbitSource(url, "again", prefetch=5)
         source.open("again", None)
-        found = polled(source, 5)
+        records = polled(source, 5)
         source.shutdown()
-        assert [each.body for each in found] == [b"1", b"2", b"3", b"4", b"5"]
+        assert [record.body for record in records] == [b"1", b"2", b"3", b"4", b"5"]
 
 
 def test_r4_an_unmappable_message_is_rejected_once(db: Database, url: str, queue: str) -> None:
@@ -192,21 +194,21 @@ def test_r4_an_unmappable_message_is_rejected_once(db: Database, url: str, queue
     host = ingest(db, url, queue)
     assert host.run(until="caught up") == (2, 3, 0, 0)
     assert depth(url, queue) == 0
-    kept = list(SourceControl(db, queue).rejected())
-    assert [each.reason.split(":")[0] for each in kept] == [
+    rejected = list(SourceControl(db, queue).rejected())
+    assert [record.reason.split(":")[0] for record in rejected] == [
         "the body is not JSON",
         f"the body has 10,000,002 bytes; at most {limits.BODY_BYTES:,} are allowed",
         "the record has no group",
     ]
-    assert [each.body for each in kept] == [b"\xff\xfe", large.body, b"4"]
+    assert [record.body for record in rejected] == [b"\xff\xfe", large.body, b"4"]
 
 
 def test_r5_a_redelivered_flag_does_not_make_a_message_a_duplicate(db: Database, url: str, queue: str) -> None:
     published(url, queue, [message(1)])
 
     async def inspect_queue(channel: Any) -> None:
-        found = await channel.declare_queue(queue, passive=True)
-        await found.get()  # its channel closes: the next delivery says redelivered, though nobody did anything
+        amqp_queue = await channel.declare_queue(queue, passive=True)
+        await amqp_queue.get()  # its channel closes: the next delivery says redelivered, though nobody did anything
 
     in_channel(url, inspect_queue)
     assert ingest(db, url, queue).run(until="caught up") == (1, 0, 0, 0)
@@ -260,7 +262,7 @@ def test_a_recreated_rabbitmq_queue_is_read_again(
         published(url, queue, [message(1)])
         until(lambda: sent(db) == [("a", 1)])
         deleted(url, queue)
-        until(lambda: f"{queue!r} cannot be read: NOT_FOUND" in host.trouble)
+        until(lambda: f"{queue!r} cannot be read: NOT_FOUND" in host.problem)
         declared(url, queue, kind)
         published(url, queue, [message(2)])
         until(lambda: sent(db) == [("a", 1), ("a", 2)])
@@ -271,14 +273,14 @@ def test_messages_delivered_before_the_deletion_of_their_queue_are_read(url: str
     published(url, queue, [message(n) for n in range(1, 4)])
     source = RabbitSource(url, queue)
     source.open(queue, None)
-    assert [each.body for each in source.poll(1, WAIT_S)] == [b"1"]
+    assert [record.body for record in source.poll(1, WAIT_S)] == [b"1"]
     link = source._link
     assert link is not None
     until(lambda: link.messages.qsize() == 2)
     deleted(url, queue)
     rest = polled(source, 2)
     source.confirm(queue, rest[-1].position)
-    assert [each.body for each in rest] == [b"2", b"3"]
+    assert [record.body for record in rest] == [b"2", b"3"]
     with pytest.raises(SourceError, match="cancelled the consumer"):
         until(lambda: source.poll(1, 0.1))
     source.shutdown()
@@ -296,7 +298,7 @@ def test_a_queue_read_by_another_consumer_is_retried_until_it_is_free(db: Databa
         source.poll(1, 1)
     source.shutdown()
     with ingest(db, url, queue) as waiting:
-        until(lambda: "cannot be read exclusively" in waiting.trouble)
+        until(lambda: "cannot be read exclusively" in waiting.problem)
         other.shutdown()
         until(lambda: sent(db) == [("a", 1), ("a", 2), ("a", 3)])
 
@@ -308,8 +310,8 @@ def test_a_reader_paused_before_consuming_takes_no_message_of_its_successor(
     looked, goes_on = threading.Event(), threading.Event()
     check = rabbitmq_source._Link._check_consumers
 
-    async def paused(self: Any, ours: int) -> None:
-        await check(self, ours)
+    async def paused(self: Any, own_consumers: int) -> None:
+        await check(self, own_consumers)
         if not looked.is_set():
             looked.set()
             await asyncio.to_thread(goes_on.wait, WAIT_S)
@@ -320,7 +322,7 @@ def test_a_reader_paused_before_consuming_takes_no_message_of_its_successor(
     with ingest(db, url, queue, **settings):
         assert looked.wait(WAIT_S)
         with ingest(db, url, queue, **settings) as second:
-            until(lambda: second.trouble or sent(db))
+            until(lambda: second.problem or sent(db))
             goes_on.set()
             until(lambda: len(sent(db)) == 500)
     assert sent(db) == [("a", n) for n in range(1, 501)]
@@ -333,7 +335,7 @@ def test_a_queue_is_read_with_a_warning_if_its_lock_may_not_be_declared(
     published(url, queue, [message(1)])
     source = RabbitSource(url, queue)
     source.open(queue, None)
-    assert [each.body for each in polled(source, 1)] == [b"1"]
+    assert [record.body for record in polled(source, 1)] == [b"1"]
     source.shutdown()
     assert "x-single-active-consumer" in caplog.text
 
@@ -416,7 +418,7 @@ def test_long_and_deep_rabbitmq_messages_are_rejected_and_block_nothing(db: Data
     bad = [b'"' + b"x" * 10_000_000 + b'"', b"[" * 100_000 + b"]" * 100_000]
     published(url, queue, [message(n, body=body) for n, body in enumerate([b"1", *bad, b"4"], 1)])
     assert ingest(db, url, queue).run(until="caught up") == (2, 2, 0, 0)
-    assert [each.body for each in SourceControl(db, queue).rejected()] == bad
+    assert [record.body for record in SourceControl(db, queue).rejected()] == bad
     assert depth(url, queue) == 0
 
 
@@ -446,7 +448,7 @@ def test_competing_consumers_apply_messages_out_of_order_and_inturn_does_not(url
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = module.measured(url, 500, 10)
-    assert [each["applied"] for each in found.values()] == [500, 500]
-    assert found["usual consumers"]["out of turn"] > 0
-    assert found["inturn"]["out of turn"] == 0
+    results = module.measured(url, 500, 10)
+    assert [result["applied"] for result in results.values()] == [500, 500]
+    assert results["usual consumers"]["out of turn"] > 0
+    assert results["inturn"]["out of turn"] == 0

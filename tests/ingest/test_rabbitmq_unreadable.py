@@ -72,7 +72,7 @@ def taken(
     with Ingest(RabbitSource(url, queue), db.queue("payments"), mapping, name=queue) as host:
         until(lambda: host.counts.received + host.counts.rejected == count, f"{count} messages")
     assert depth(url, queue) == 0
-    return [each.revision for each in db.queue("payments").peek(100)], list(SourceControl(db, queue).rejected())
+    return [queued.revision for queued in db.queue("payments").peek(100)], list(SourceControl(db, queue).rejected())
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_a_message_with_an_unreadable_mapped_header_is_the_only_rejected_message
     published_raw(url, queue, [message(n, **(bad if n == 16 else {})) for n in range(1, 32)])
     revisions, rejected = taken(db, url, queue, 31)
     assert revisions == [n for n in range(1, 32) if n != 16]
-    assert [(each.reason.startswith(reason), each.body) for each in rejected] == [(True, b"16")], rejected
+    assert [(record.reason.startswith(reason), record.body) for record in rejected] == [(True, b"16")], rejected
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_an_unreadable_unmapped_property_rejects_no_message(
 def test_a_time_in_microseconds_is_rejected_by_a_mapping_of_the_time(db: Database, url: str, queue: str) -> None:
     mapping = MessageMapping(group="headers.account", revision="time", id="headers.message-id")
     times = {1: 1_700_000_000, 2: MICROSECONDS, 3: 1_700_000_001}
-    published_raw(url, queue, [message(n, timestamp=instant(at)) for n, at in times.items()])
+    published_raw(url, queue, [message(n, timestamp=instant(seconds)) for n, seconds in times.items()])
     revisions, rejected = taken(db, url, queue, 3, mapping)
     assert revisions == [1_700_000_000_000, 1_700_000_001_000]
-    assert [each.body for each in rejected] == [b"2"]
+    assert [record.body for record in rejected] == [b"2"]
     assert rejected[0].reason.startswith("the header 'timestamp' cannot be read: year")
 
 
@@ -169,7 +169,7 @@ def test_a_routing_key_that_is_not_utf8_is_rejected_by_a_mapping_of_the_key(db: 
         published_raw(url, key, [message(n)], exchange=f"{queue}-all")
     revisions, rejected = taken(db, url, queue, 3, MessageMapping(group="key", revision="headers.n"))
     assert revisions == [1, 3]
-    assert [(each.reason, each.key) for each in rejected] == [
+    assert [(record.reason, record.key) for record in rejected] == [
         (f"the key is not UTF-8: {NOT_UTF8}: unexpected end of data", LATIN)
     ]
 
@@ -179,11 +179,11 @@ def test_the_bytes_of_unreadable_headers_are_kept(url: str, queue: str) -> None:
     published_raw(url, queue, [message(1, headers=names, message_type=short(LATIN))])
     source = RabbitSource(url, queue)
     source.open(queue, None)
-    (found,) = source.poll(1, source_limits.BROKER_CALL_S)
+    (record,) = source.poll(1, source_limits.BROKER_CALL_S)
     source.shutdown()
-    unreadable = {name: bytes(each) for name, each in found.headers.items() if isinstance(each, UnreadableHeader)}
+    unreadable = {name: bytes(value) for name, value in record.headers.items() if isinstance(value, UnreadableHeader)}
     assert unreadable == {"type": LATIN, "caf\\xe9": LATIN, "at": instant(NANOSECONDS)}
-    assert found.headers["n"] == "1"
+    assert record.headers["n"] == "1"
 
 
 def test_the_lenient_decoder_does_not_affect_other_connections_of_the_process(url: str, queue: str) -> None:

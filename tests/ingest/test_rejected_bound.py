@@ -42,13 +42,15 @@ def test_a_replayable_source_drops_and_counts_rejected_records_beyond_the_bound(
     log = Log(p=[*bodies, body(1)])
     assert ingest(db, Scripted(log), max_rejected=6).run(until="caught up") == (1, 10, 0, 0)
     control = SourceControl(db, "bank")
-    assert [each.body for each in control.rejected()] == [b"%d" % number for number in range(6)], "the first are kept"
+    assert [record.body for record in control.rejected()] == [b"%d" % number for number in range(6)], (
+        "the first are kept"
+    )
     (partition,) = control.partitions()
     assert (partition.rejected, partition.dropped, partition.position) == (10, 4, "11")
-    control.purge(numbers=[each.number for each in control.rejected_places()][:5])
+    control.purge(numbers=[place.number for place in control.rejected_places()][:5])
     log.partitions["p"] += [b"x", b"y"]
     ingest(db, Scripted(log), max_rejected=6).run(until="caught up")
-    assert [each.body for each in control.rejected()] == [b"5", b"x", b"y"], "there is room again"
+    assert [record.body for record in control.rejected()] == [b"5", b"x", b"y"], "there is room again"
     assert control.partitions()[0].dropped == 4
 
 
@@ -58,7 +60,7 @@ def test_rejected_records_after_the_first_beyond_the_byte_bound_are_dropped(
     log = Log(p=[b"x" * 100, b"y" * 500, b"z" * 100])
     ingest(db, Scripted(log), max_rejected_bytes=300).run(until="caught up")
     control = SourceControl(db, "bank")
-    assert [(each.body or b"")[:1] for each in control.rejected()] == [b"x"]
+    assert [(record.body or b"")[:1] for record in control.rejected()] == [b"x"]
     assert control.rejected_total() == (1, 100 + len(b"k") + len('{"h":"v"}'))
     assert control.partitions()[0].dropped == 2
     assert "2 more are dropped, the last from p at 3: the body is not JSON" in caplog.text
@@ -70,27 +72,27 @@ def test_a_broker_source_waits_at_the_rejected_bound_instead_of_dropping(db: Dat
     source = Broker(log)
     control = SourceControl(db, "bank")
     with ingest(db, source, max_rejected=3, lease_s=0.5) as running:
-        until(lambda: control.troubles() or source.confirmed[1:])
+        until(lambda: control.problems() or source.confirmed[1:])
         assert control.partitions()[0].dropped == 0
-        ((reason,),) = [control.troubles().values()]
+        ((reason,),) = [control.problems().values()]
         assert "resend or purge records" in reason
-        assert running.trouble == reason
-        assert [each.body for each in control.rejected()] == [b"0", b"1", b"2", b"3"], "a batch is whole"
+        assert running.problem == reason
+        assert [record.body for record in control.rejected()] == [b"0", b"1", b"2", b"3"], "a batch is whole"
         assert source.confirmed == [("p", 4)], "the broker keeps the others"
         assert db.queue("payments").depth().messages == 0
         control.purge()
-        until(lambda: not running.trouble and not control.troubles())
+        until(lambda: not running.problem and not control.problems())
         until(lambda: db.queue("payments").depth().messages == 1)
-    assert [each.body for each in control.rejected()] == [b"4", b"5"]
+    assert [record.body for record in control.rejected()] == [b"4", b"5"]
     assert control.partitions()[0].dropped == 0
 
 
 def test_a_source_waiting_at_the_rejected_bound_can_be_stopped(db: Database) -> None:
     source = Broker(Log(p=[b"%d" % number for number in range(8)]))
     with ingest(db, source, max_rejected=1) as running:
-        until(lambda: running.trouble)
+        until(lambda: running.problem)
     assert source.confirmed == [("p", 4)]
-    assert SourceControl(db, "bank").troubles() == {}, "it has left"
+    assert SourceControl(db, "bank").problems() == {}, "it has left"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Headed(Scripted):
     headers: Mapping[str, bytes | str] = {}
 
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        return [each._replace(headers=self.headers) for each in super().poll(limit, timeout_s)]
+        return [record._replace(headers=self.headers) for record in super().poll(limit, timeout_s)]
 
 
 class NoHeaders(Mapping[str, bytes | str]):
@@ -77,17 +77,17 @@ def ingest_rejecting(
 
 
 def sent(db: Database) -> list[tuple[str | None, int | None]]:
-    return [(each.group, each.revision) for each in db.queue("payments").peek(10_000)]
+    return [(message.group, message.revision) for message in db.queue("payments").peek(10_000)]
 
 
 def test_resend_sends_mappable_records_in_order_and_keeps_the_others_with_a_new_reason(db: Database) -> None:
     mended = ingest_rejecting(db, body(1), b"{", body(2), b'{"account": "a"}', body(3, "b"))
     control = SourceControl(db, "bank")
-    told: list[int] = []
-    assert control.resend(mended.intake, on_progress=told.append) == (3, 0, 0, 0, 2)
-    assert sum(told) == 5
+    progress: list[int] = []
+    assert control.resend(mended.intake, on_progress=progress.append) == (3, 0, 0, 0, 2)
+    assert sum(progress) == 5
     assert sent(db) == [("a", 1), ("a", 2), ("b", 3)]
-    assert [(each.number, each.reason.split(";")[0].split(":")[0]) for each in control.rejected()] == [
+    assert [(record.number, record.reason.split(";")[0].split(":")[0]) for record in control.rejected()] == [
         (2, "the body is not JSON"),
         (4, "the revision is None"),
     ]
@@ -100,13 +100,13 @@ def test_resend_sends_mappable_records_in_order_and_keeps_the_others_with_a_new_
 def test_resend_selects_records_by_number_and_by_partition(db: Database) -> None:
     mended = ingest_rejecting(db, body(1), body(2), q=[body(1, "b"), body(2, "b")])
     control = SourceControl(db, "bank")
-    numbers = {(each.partition, each.position): each.number for each in control.rejected()}
+    numbers = {(record.partition, record.position): record.number for record in control.rejected()}
     assert control.resend(mended.intake, numbers=[numbers["q", "2"], 4711]).sent == 1
     assert sent(db) == [("b", 2)]
     assert control.resend(mended.intake, numbers=[numbers["p", "1"], numbers["q", "1"]], partitions=["p"]).sent == 1
     assert control.resend(mended.intake, partitions=["q"]).sent == 1
     assert sent(db) == [("b", 2), ("a", 1), ("b", 1)]
-    assert [each.partition for each in control.rejected_places()] == ["p"]
+    assert [place.partition for place in control.rejected_places()] == ["p"]
     with pytest.raises(InputError, match="'bank'"):
         SourceControl(db, "shop").resend(mended.intake)
 
@@ -114,12 +114,12 @@ def test_resend_selects_records_by_number_and_by_partition(db: Database) -> None
 def test_purged_records_are_deleted_and_their_numbers_are_not_reused(db: Database) -> None:
     mended = ingest_rejecting(db, body(1), body(2), body(3))
     control = SourceControl(db, "bank")
-    last = [each.number for each in control.rejected_places()][-1]
+    last = [place.number for place in control.rejected_places()][-1]
     assert control.purge(numbers=[last]) == 1
     assert control.purge() == 2
     assert control.rejected_total() == (0, 0)
     ingest_rejecting(db, *[body(number) for number in range(1, 5)])
-    assert [each.number for each in control.rejected_places()] == [last + 1]
+    assert [place.number for place in control.rejected_places()] == [last + 1]
     assert control.resend(mended.intake).sent == 1
 
 
@@ -129,9 +129,9 @@ def test_a_resend_preview_gives_the_same_result_and_changes_nothing(db: Database
     ingest(db, source, MessageMapping(group="body.user", id="body.id")).run(until="caught up")
     mended, control = ingest(db, source, by_id), SourceControl(db, "bank")
     before = list(control.rejected())
-    found = list(control.preview(mended.intake))
-    assert [each.outcome for each in found] == ["send", "repeated", "stay", "stay", "send"]
-    assert (found[0].group, found[0].id, found[2].reason) == (
+    previews = list(control.preview(mended.intake))
+    assert [preview.outcome for preview in previews] == ["send", "repeated", "stay", "stay", "send"]
+    assert (previews[0].group, previews[0].id, previews[2].reason) == (
         "a",
         "x",
         "the id 'x' was already used for another message",
@@ -147,7 +147,7 @@ def test_resent_ids_are_remembered_so_a_broker_redelivery_is_not_sent_again(db: 
     mended = ingest(db, Broker(log), by_id)
     assert SourceControl(db, "bank").resend(mended.intake).sent == 2
     assert mended.run(until="caught up") == (0, 0, 2, 0)
-    assert [each.dedup_id for each in db.queue("payments").peek()] == ["x", "y"]
+    assert [message.dedup_id for message in db.queue("payments").peek()] == ["x", "y"]
 
 
 def test_a_resent_record_of_a_moved_group_waits_for_accept(db: Database) -> None:
@@ -190,13 +190,13 @@ def test_a_resend_stopped_by_a_full_queue_continues_without_repetition(db: Datab
 def test_resend_batches_are_limited_in_records_and_bytes(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     mended = ingest_rejecting(db, *[body(number, text="x" * 100) for number in range(40)])
     monkeypatch.setattr(source_limits, "INGEST_RECORDS", 16)
-    told: list[int] = []
+    progress: list[int] = []
     control = SourceControl(db, "bank")
-    assert control.resend(mended.intake, numbers=range(1, 21), on_progress=told.append).sent == 20
-    assert told == [16, 4]
+    assert control.resend(mended.intake, numbers=range(1, 21), on_progress=progress.append).sent == 20
+    assert progress == [16, 4]
     monkeypatch.setattr(source_limits, "RESEND_BYTES", 500)
-    assert control.resend(mended.intake, on_progress=told.append).sent == 20
-    assert max(told[2:]) == 3
+    assert control.resend(mended.intake, on_progress=progress.append).sent == 20
+    assert max(progress[2:]) == 3
     assert sent(db) == [("a", number) for number in range(40)]
 
 
@@ -212,9 +212,9 @@ def test_listing_rejected_records_reads_small_batches(db: Database, monkeypatch:
 
     monkeypatch.setattr(SqlSources, "rejected_by_number", counted)
     control = SourceControl(db, "bank")
-    assert [each.position for each in control.rejected(1)] == ["1"]
+    assert [record.position for record in control.rejected(1)] == ["1"]
     assert sizes == [1]
-    assert [each.position for each in control.rejected()] == [str(number) for number in range(1, 21)]
+    assert [record.position for record in control.rejected()] == [str(number) for number in range(1, 21)]
     assert max(sizes) == 3
 
 
@@ -230,10 +230,10 @@ def test_two_concurrent_resends_send_each_record_once(db: Database, monkeypatch:
         counts.append(control.resend(mended.intake).sent)
 
     threads = [threading.Thread(target=resend) for _ in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(DEADLINE_S)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
     assert sum(counts) == 60
     assert sorted(sent(db)) == [("a", number) for number in range(60)]
 
@@ -249,15 +249,15 @@ def test_a_rejected_record_is_restored_unchanged() -> None:
         "bad": UnreadableHeader(b"\x01", "no date is"),
     }
     record = SourceRecord("p", {"at": [1, "x"]}, b"\xfe", b"\xff", headers, 1_234)
-    found = restore(rejected_record(record, "why"))
-    assert found == record
-    assert {name: type(each) for name, each in found.headers.items()} == {
+    restored = restore(rejected_record(record, "why"))
+    assert restored == record
+    assert {name: type(value) for name, value in restored.headers.items()} == {
         "t": str,
         "b": bytes,
         "same": bytes,
         "bad": UnreadableHeader,
     }
-    assert getattr(found.headers["bad"], "reason", None) == "no date is"
+    assert getattr(restored.headers["bad"], "reason", None) == "no date is"
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,8 @@ def test_a_resend_mapping_reads_the_original_headers_and_time(
     mended, control = ingest(db, source, mapping), SourceControl(db, "bank")
     assert control.resend(mended.intake).sent == is_sent
     if not is_sent:
-        (kept,) = control.rejected()
-        assert ("not UTF-8" in kept.reason) or ("no date is" in kept.reason)
+        (rejected,) = control.rejected()
+        assert ("not UTF-8" in rejected.reason) or ("no date is" in rejected.reason)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_resend_that_maps_unreadable_headers_is_rejected(
 # --- kills ---
 
 
-@pytest.mark.parametrize("point", [*(f"{each}@2" for each in OF_A_TRANSACTION), "resent", "resent@3"])
+@pytest.mark.parametrize("point", [*(f"{point}@2" for point in OF_A_TRANSACTION), "resent", "resent@3"])
 def test_a_resend_killed_within_or_between_batches_sends_each_record_once(
     db: Database, address: str, point: str
 ) -> None:
@@ -316,8 +316,8 @@ def test_a_resend_killed_within_or_between_batches_sends_each_record_once(
     killed = subprocess.run(command, env=environ, timeout=DEADLINE_S, check=False)
     assert killed.returncode == -9
     control = SourceControl(db, "bank")
-    gone, left = len(sent(db)), control.rejected_total().records
-    assert gone + left == 30
+    resent, remaining = len(sent(db)), control.rejected_total().records
+    assert resent + remaining == 30
     assert subprocess.run(command, timeout=DEADLINE_S, check=False).returncode == 0
     assert sent(db) == [("a", number) for number in range(30)]
     assert control.rejected_total().records == 0

@@ -34,7 +34,7 @@ def test_rejected_requests_are_resent_once_by_id_including_gzip_bodies(db: Datab
     assert received(db, WRONG, plain, x_id="2") == "rejected", "its sender sends it again, though it need not"
     control = SourceControl(db, "shop")
     assert control.resend(MENDED.intake) == (2, 1, 0, 0, 0)
-    assert [(each.group, each.dedup_id, each.body) for each in db.queue("orders").peek()] == [
+    assert [(message.group, message.dedup_id, message.body) for message in db.queue("orders").peek()] == [
         ("o1", "1", {"order": "o1"}),
         ("o1", "2", {"order": "o1"}),
     ]
@@ -52,9 +52,9 @@ def test_a_resent_request_keeps_its_attributes_and_time(db: Database) -> None:
     import hmac
 
     signed = "sha256=" + hmac.new(b"s", b"{}", hashlib.sha256).hexdigest()
-    said = {"X_GitHub_Event": "push", "X_GitHub_Delivery": "d", "X_Hub_Signature_256": signed}
+    headers = {"X_GitHub_Event": "push", "X_GitHub_Delivery": "d", "X_Hub_Signature_256": signed}
     before = db.writer.clock()
-    assert received(db, github, b"{}", **said) == "rejected"
+    assert received(db, github, b"{}", **headers) == "rejected"
     after = db.writer.clock()
     assert SourceControl(db, "shop").resend(mended.intake).sent == 1
     (message,) = db.queue("orders").peek()
@@ -72,9 +72,9 @@ def test_mapped_attributes_override_those_of_the_webhook_sender(db: Database) ->
     for number, more in enumerate([{}, {"x-github-event": "body.action"}]):
         mapping = MessageMapping(group=None, attributes=paths | more)
         github = Webhook(name="shop", queue="orders", signature="github", secrets=["s"], mapping=mapping)
-        said = {"X_GitHub_Event": "push", "X_GitHub_Delivery": str(number), "X_Hub_Signature_256": signed}
-        assert received(db, github, body, **said) == "accepted"
-    assert [each.attributes for each in db.queue("orders").peek()] == [
+        headers = {"X_GitHub_Event": "push", "X_GitHub_Delivery": str(number), "X_Hub_Signature_256": signed}
+        assert received(db, github, body, **headers) == "accepted"
+    assert [message.attributes for message in db.queue("orders").peek()] == [
         {"action": "opened", "x-github-event": "push"},
         {"action": "opened", "x-github-event": "opened"},
     ]
@@ -92,17 +92,17 @@ def test_a_webhook_and_a_source_with_the_same_name_are_refused(db: Database) -> 
         WebhookApp(db, [WRONG])
     with pytest.raises(InputError, match="'shop'"):  # the source came while the webhook was there
         db.writer.run(WRONG.command({"x-id": "2"}, b"{}", db.writer.clock()))
-    assert [each.partition for each in SourceControl(db, "shop").rejected()] == ["p"]
+    assert [record.partition for record in SourceControl(db, "shop").rejected()] == ["p"]
 
 
 def test_a_resend_mapping_that_reads_an_unstored_secret_header_is_rejected(db: Database) -> None:
     assert received(db, WRONG, b"{}", Authorization="Bearer s3cret", X_Id="1") == "rejected"
     control = SourceControl(db, "shop")
     assert control.resend(hook(MessageMapping(group="headers.authorization")).intake) == (0, 0, 0, 0, 1)
-    (kept,) = control.rejected()
-    assert "it was not stored" in kept.reason
-    assert b"s3cret" not in (kept.exact or b"")
-    assert "s3cret" not in kept.headers
+    (rejected,) = control.rejected()
+    assert "it was not stored" in rejected.reason
+    assert b"s3cret" not in (rejected.exact or b"")
+    assert "s3cret" not in rejected.headers
 
 
 def test_a_webhook_request_beyond_the_rejected_bound_is_refused_to_its_sender(db: Database) -> None:

@@ -46,8 +46,8 @@ def name(servers: str) -> str:
 
 @pytest.fixture
 def schemas() -> Iterator[Registry]:
-    with registry() as made:
-        yield made
+    with registry() as server:
+        yield server
 
 
 def client(schemas: Registry) -> SchemaRegistryClient:
@@ -81,7 +81,7 @@ def test_avro_records_of_evolving_schemas_become_messages(
     ingest = Ingest(KafkaSource(servers, name), db.queue("orders"), BY_ID, name="orders", decode=decode)
     before = len(schemas.asked)
     assert ingest.run(until="caught up") == (3, 0, 0, 0)
-    assert [(each.group, each.revision, each.body) for each in db.queue("orders").peek()] == [
+    assert [(message.group, message.revision, message.body) for message in db.queue("orders").peek()] == [
         ("a", 1, {"id": "a", "version": 1}),
         ("a", 2, {"id": "a", "version": 2, "vip": True}),
         ("b", 1, {"id": "b", "version": 1}),
@@ -110,12 +110,12 @@ def test_each_avro_logical_type_has_one_json_form(schemas: Registry) -> None:
         "map": {"type": "map", "values": "double"},
         "none": ["null", "string"],
     }
-    at = dt.datetime(2024, 2, 29, 12, 30, 0, 123_000, dt.UTC)
-    given = {
+    instant = dt.datetime(2024, 2, 29, 12, 30, 0, 123_000, dt.UTC)
+    values = {
         "decimal": Decimal("123456789012345678.90"),
-        "millis": at,
-        "micros": at.replace(microsecond=123_456),
-        "date": at.date(),
+        "millis": instant,
+        "micros": instant.replace(microsecond=123_456),
+        "date": instant.date(),
         "uuid": uuid.UUID(int=7),
         "raw": b"\x00\xff",
         "fixed": b"ab",
@@ -123,8 +123,8 @@ def test_each_avro_logical_type_has_one_json_form(schemas: Registry) -> None:
         "map": {"x": 0.1},
         "none": None,
     }
-    schema = with_fields(*({"name": each, "type": kind} for each, kind in kinds.items()))
-    data = avro(schemas, schema)({"id": "a", "version": 2**63 - 1} | given)
+    schema = with_fields(*({"name": field, "type": kind} for field, kind in kinds.items()))
+    data = avro(schemas, schema)({"id": "a", "version": 2**63 - 1} | values)
     assert json.loads(decoded(SchemaRegistry(schemas.url, "orders", value="avro"), data).body or b"") == {
         "id": "a",
         "version": 2**63 - 1,
@@ -242,16 +242,16 @@ def test_an_undecodable_record_is_rejected_with_its_bytes(
     db: Database, servers: str, name: str, schemas: Registry
 ) -> None:
     write = avro(schemas, ORDER)
-    good = write({"id": "a", "version": 1})
-    unknown = b"\x00\x00\x00\x00\x63" + good[5:]
-    bad = [unknown, b"", b"\xff", b"no frame at all", good[:6], b"\x00\x00\x00\x00\x01" + b"\xff" * 40, unknown]
-    produce(servers, name, [good, *bad, None, write({"id": "a", "version": 2})], key=b"k")
+    framed = write({"id": "a", "version": 1})
+    unknown = b"\x00\x00\x00\x00\x63" + framed[5:]
+    bad = [unknown, b"", b"\xff", b"no frame at all", framed[:6], b"\x00\x00\x00\x00\x01" + b"\xff" * 40, unknown]
+    produce(servers, name, [framed, *bad, None, write({"id": "a", "version": 2})], key=b"k")
     decode = SchemaRegistry(schemas.url, name, value="avro")
     mapping = MessageMapping(group="body.id", revision="body.version", ignore_empty=True)
     ingest = Ingest(KafkaSource(servers, name), db.queue("orders"), mapping, name="orders", decode=decode)
     assert ingest.run(until="caught up") == (2, len(bad), 1, 0)
     rejected = list(SourceControl(db, "orders").rejected())
-    assert [each.body for each in rejected] == bad
+    assert [record.body for record in rejected] == bad
     assert rejected[0].reason == (
         "the value cannot be decoded as avro: "
         "SchemaRegistryError: Schema not found (HTTP status code 404, SR code 40403)"
@@ -277,12 +277,12 @@ def test_a_too_deeply_nested_avro_value_is_rejected(schemas: Registry) -> None:
 
 def test_a_schema_with_references_is_decoded(schemas: Registry) -> None:
     item = {"type": "record", "name": "Item", "namespace": "shop", "fields": [{"name": "sku", "type": "string"}]}
-    asked = client(schemas)
-    asked.register_schema("item", Schema(json.dumps(item), "AVRO"))
+    registry_client = client(schemas)
+    registry_client.register_schema("item", Schema(json.dumps(item), "AVRO"))
     both = [{"name": "first", "type": "shop.Item"}, {"name": "all", "type": {"type": "array", "items": "shop.Item"}}]
     order = Schema(json.dumps(with_fields(*both)), "AVRO", [SchemaReference("shop.Item", "item", 1)])
     value = {"id": "a", "version": 1, "first": {"sku": "x"}, "all": [{"sku": "y"}]}
-    data = AvroSerializer(asked, order)(value, SerializationContext("orders", MessageField.VALUE))
+    data = AvroSerializer(registry_client, order)(value, SerializationContext("orders", MessageField.VALUE))
     assert json.loads(decoded(SchemaRegistry(schemas.url, "orders", value="avro"), data).body or b"") == value
 
 
@@ -301,7 +301,7 @@ def test_an_unavailable_schema_registry_is_retried(db: Database, servers: str, n
     schemas.start()
     reading.end()
     assert ingest.counts == (30, 0, 0, 0)
-    assert [each.revision for each in db.queue("orders").peek(100)] == list(range(1, 31))
+    assert [message.revision for message in db.queue("orders").peek(100)] == list(range(1, 31))
 
 
 def test_each_kind_of_schema_registry_error_has_its_own_message(schemas: Registry) -> None:
@@ -367,7 +367,7 @@ def test_ingest_commands_decode_records_and_report_refused_credentials(
 
 
 def test_invalid_schema_registry_settings_are_refused(schemas: Registry) -> None:
-    for given, words in (
+    for options, words in (
         ({}, "neither value nor key is set"),
         ({"value": "xml"}, "value is 'xml'; .* avro, protobuf, json"),
         ({"value": "protobuf"}, "value is 'protobuf', which needs message, such as 'orders_pb2:Order'"),
@@ -380,6 +380,6 @@ def test_invalid_schema_registry_settings_are_refused(schemas: Registry) -> None
         ({"value": "avro", "options": {"ssl.ca.location": "/nowhere.pem"}}, "No such file"),
     ):
         with pytest.raises(InputError, match=words):
-            SchemaRegistry(schemas.url, "orders", **given)  # type: ignore[arg-type]
+            SchemaRegistry(schemas.url, "orders", **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="Invalid url"):
         SchemaRegistry("registry:8081", "orders", value="avro")

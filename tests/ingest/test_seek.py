@@ -39,7 +39,7 @@ def known(db: Database, form: PositionForm) -> SourceControl:
 @pytest.mark.parametrize("form", get_args(PositionForm))
 def test_a_seek_to_a_position_of_another_form_is_refused(db: Database, form: PositionForm) -> None:
     control = known(db, form)
-    assert {each.position_form for each in control.partitions()} == {form}
+    assert {partition.position_form for partition in control.partitions()} == {form}
     for position in NUMBERS[form]:
         control.seek(position, "p")
         assert control.partitions()[0].position == json.dumps(position).replace(" ", "")
@@ -72,9 +72,9 @@ def test_the_seek_command_names_the_invalid_position_and_the_expected_form(
         mapping = MessageMapping(group="partition")
         Ingest(FolderSource("."), db.queue("q"), mapping, name="bank").run(until="caught up")
         before = SourceControl(db, "bank").partitions()
-    found = CliRunner().invoke(app, ["ingest", "seek", "shop.db#bank", position])
-    assert found.exit_code != 0
-    text = " ".join(found.output.replace("│", " ").split())
+    result = CliRunner().invoke(app, ["ingest", "seek", "shop.db#bank", position])
+    assert result.exit_code != 0
+    text = " ".join(result.output.replace("│", " ").split())
     assert position.strip('"').lower()[:20] in text.lower()
     assert "whole number" in text
     assert "start" in text

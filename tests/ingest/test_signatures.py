@@ -41,7 +41,7 @@ def verdict(
     scheme: Scheme, headers: dict[str, str], body: bytes, secrets: list[str], now_s: float, tolerance_s: float = 300
 ) -> str:
     try:
-        CHECKS[scheme]([key_of(scheme, each) for each in secrets], headers, body, now_s, tolerance_s)
+        CHECKS[scheme]([key_of(scheme, secret) for secret in secrets], headers, body, now_s, tolerance_s)
     except SignatureRefused as error:
         return "malformed" if error.is_malformed else "refused"
     return "ok"
@@ -56,7 +56,7 @@ def svix(signature: str = SIG_A, id_: str = "msg_2xTurnA0001", at: str = str(NOW
 
 
 def without(headers: dict[str, str], name: str) -> dict[str, str]:
-    return {each: value for each, value in headers.items() if each != name}
+    return {key: value for key, value in headers.items() if key != name}
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def without(headers: dict[str, str], name: str) -> dict[str, str]:
         *(
             (
                 "malformed",
-                {**without(svix(), f"svix-{each}"), f"webhook-{each}": standard()[f"webhook-{each}"]},
+                {**without(svix(), f"svix-{name}"), f"webhook-{name}": standard()[f"webhook-{name}"]},
                 BODY,
                 [A],
                 NOW,
             )
-            for each in ("id", "timestamp", "signature")
+            for name in ("id", "timestamp", "signature")
         ),
         *(("malformed", {**svix(), name: value}, BODY, [A], NOW) for name, value in standard().items()),
         ("malformed", standard(at="soon"), BODY, [A], NOW),
@@ -191,9 +191,9 @@ def test_an_invalid_secret_is_refused_without_showing_it() -> None:
 
 def mutated(rng: random.Random, text: str, alphabet: str) -> str:
     for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
-        at = rng.randrange(len(text) + 1)
+        position = rng.randrange(len(text) + 1)
         cut = rng.choice((0, 0, 1, 1, 5))
-        text = text[:at] + rng.choice(("", *alphabet)) + text[at + cut :]
+        text = text[:position] + rng.choice(("", *alphabet)) + text[position + cut :]
     return text
 
 
@@ -219,9 +219,9 @@ def test_stripe_verdicts_equal_those_of_the_stripe_package(monkeypatch: pytest.M
             lambda: stripe.WebhookSignature.verify_header(body, header, secret, 300),  # noqa: B023 - called at once
             stripe.SignatureVerificationError,
         )
-        ours = verdict("stripe", {"stripe-signature": header}, body.encode(), [secret], now) == "ok"
-        assert ours == theirs, (header, now, secret)
-        seen.add(ours)
+        accepted = verdict("stripe", {"stripe-signature": header}, body.encode(), [secret], now) == "ok"
+        assert accepted == theirs, (header, now, secret)
+        seen.add(accepted)
     assert seen == {True, False}
 
 
@@ -250,9 +250,9 @@ def test_standard_webhooks_verdicts_equal_those_of_its_package(monkeypatch: pyte
             standardwebhooks.WebhookVerificationError,
             ValueError,
         )
-        ours = verdict("standard", headers, body, [secret], now) == "ok"
-        assert ours == theirs, (headers, now, secret)
-        seen.add(ours)
+        accepted = verdict("standard", headers, body, [secret], now) == "ok"
+        assert accepted == theirs, (headers, now, secret)
+        seen.add(accepted)
     assert seen == {True, False}
     assert base64.b64encode(key_of("standard", A)).decode() in A
 

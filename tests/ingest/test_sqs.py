@@ -54,8 +54,8 @@ class Sqs(NamedTuple):
 
     def left(self, url: str) -> int:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found = self.client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-        return sum(int(each) for each in found.values())
+        attributes = self.client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return sum(int(value) for value in attributes.values())
 
 
 @pytest.fixture(params=["inturn", "moto"])
@@ -85,10 +85,10 @@ def ingest(db: Database, url: str, mapping: MessageMapping = BY_GROUP, **more: A
 
 
 def sent(db: Database) -> dict[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for each in db.queue("payments").peek(10_000):
-        found[str(each.group)].append(each.revision or 0)
-    return dict(found)
+    revisions: defaultdict[str, list[int]] = defaultdict(list)
+    for message in db.queue("payments").peek(10_000):
+        revisions[str(message.group)].append(message.revision or 0)
+    return dict(revisions)
 
 
 def test_q1_q2_q4_interleaved_groups_keep_their_order(db: Database, sqs: Sqs, fifo: str) -> None:
@@ -105,7 +105,7 @@ def test_q3_a_rejected_message_does_not_block_its_group(db: Database, sqs: Sqs, 
     sqs.client.send_message(QueueUrl=fifo, MessageBody="{", MessageGroupId="a", MessageDeduplicationId="poison")
     sqs.send(fifo, "a", 2)
     assert ingest(db, fifo).run(until="caught up") == (2, 1, 0, 0)
-    assert [each.body for each in SourceControl(db, "sqs").rejected()] == [b"{"]
+    assert [record.body for record in SourceControl(db, "sqs").rejected()] == [b"{"]
     assert (sent(db), sqs.left(fifo)) == ({"a": [1, 2]}, 0)
 
 
@@ -115,10 +115,10 @@ def test_q5_ids_are_remembered_for_ever_and_a_reused_id_is_rejected(db: Database
     for place, amount in enumerate((10, 10, 12)):
         url = sqs.queue(f"q5-{place}-{id(db)}.fifo")
         sqs.send(url, "a", 1, "pay-77", amount=amount)
-        found = ingest(db, url, lease_s=0.2).run(until="caught up")
-        assert found == [(1, 0, 0, 0), (0, 0, 1, 0), (0, 1, 0, 0)][place]
-    (kept,) = SourceControl(db, "sqs").rejected()
-    assert kept.reason == "the id 'pay-77' was already used for another message"
+        counts = ingest(db, url, lease_s=0.2).run(until="caught up")
+        assert counts == [(1, 0, 0, 0), (0, 0, 1, 0), (0, 1, 0, 0)][place]
+    (rejected,) = SourceControl(db, "sqs").rejected()
+    assert rejected.reason == "the id 'pay-77' was already used for another message"
 
 
 def test_an_sqs_poll_is_limited_in_bytes_and_keeps_the_order(sqs: Sqs, fifo: str) -> None:
@@ -128,21 +128,21 @@ def test_an_sqs_poll_is_limited_in_bytes_and_keeps_the_order(sqs: Sqs, fifo: str
     reader.batch_bytes = 30_000
     (partition,) = reader.partitions()
     reader.open(partition, None)
-    found, positions = defaultdict[str, list[int]](list), []
+    numbers, positions = defaultdict[str, list[int]](list), []
 
     def poll() -> bool:
         records = reader.poll(100, 0.2)
-        assert sum(each.size for each in records) <= 30_000
-        for each in records:
-            positions.append(each.position)
-            found[(each.key or b"").decode()].append(json.loads(each.body or b"")["n"])
+        assert sum(record.size for record in records) <= 30_000
+        for record in records:
+            positions.append(record.position)
+            numbers[(record.key or b"").decode()].append(json.loads(record.body or b"")["n"])
         if records:
             reader.confirm(partition, records[-1].position)
         return len(positions) >= 15
 
     until(poll, "15 messages")
     reader.shutdown()
-    assert found == {"a": list(range(2, 16, 2)), "b": list(range(1, 16, 2))}
+    assert numbers == {"a": list(range(2, 16, 2)), "b": list(range(1, 16, 2))}
     assert positions == list(range(1, 16))
     assert sqs.left(fifo) == 0
 
@@ -157,10 +157,12 @@ def test_messages_left_over_by_a_limited_sqs_poll_are_returned(sqs: Sqs, fifo: s
     assert len(first.poll(100, 1)) == 1
     first.shutdown()
     second.open(partition, None)
-    found: list[int] = []
-    until(lambda: found.extend(json.loads(e.body or b"")["n"] for e in second.poll(100, 1)) or len(found) == 4, "all")
+    numbers: list[int] = []
+    until(
+        lambda: numbers.extend(json.loads(e.body or b"")["n"] for e in second.poll(100, 1)) or len(numbers) == 4, "all"
+    )
     second.shutdown()
-    assert found == [1, 2, 3, 4]
+    assert numbers == [1, 2, 3, 4]
 
 
 def test_q6_the_visibility_timeout_is_extended_while_the_commit_waits(
@@ -201,21 +203,21 @@ def test_q7_a_128_bit_sequence_number_stays_text(db: Database, sqs: Sqs, fifo: s
     assert record.headers["dedup-id"] == record.headers["MessageDeduplicationId"] == "a-1"
     assert (record.key, record.time_ms) == (b"a", int(str(record.headers["SentTimestamp"])))
     known = {"SequenceNumber": "18849496460467696128", "MessageGroupId": "auction-A"}
-    told = {"MessageId": "0b1f", "Body": "{}", "ReceiptHandle": "r", "Attributes": known}
-    found = reader._record(told)
-    assert found.headers["SequenceNumber"] == "18849496460467696128"
+    message = {"MessageId": "0b1f", "Body": "{}", "ReceiptHandle": "r", "Attributes": known}
+    restored = reader._record(message)
+    assert restored.headers["SequenceNumber"] == "18849496460467696128"
     map_ = MessageMapping(revision="headers.SequenceNumber").compiled()
     with pytest.raises(InputError, match="at most 64 bits"):
-        map_(found)
+        map_(restored)
 
 
 def test_messages_of_a_standard_queue_are_deduplicated_by_message_id(db: Database, sqs: Sqs) -> None:
     url = sqs.queue(f"standard-{id(db)}", VisibilityTimeout="1")
     for n in range(25):
         sqs.client.send_message(QueueUrl=url, MessageBody=json.dumps({"n": n}))
-    found = ingest(db, url, MessageMapping(group=None)).run(until="caught up")
-    assert found.received == 25
-    assert sorted(each.body["n"] for each in db.queue("payments").peek(100)) == list(range(25))
+    counts = ingest(db, url, MessageMapping(group=None)).run(until="caught up")
+    assert counts.received == 25
+    assert sorted(message.body["n"] for message in db.queue("payments").peek(100)) == list(range(25))
     assert sqs.left(url) == 0
 
 
@@ -234,8 +236,8 @@ def test_a_message_with_a_failed_delete_is_received_again_and_ignored(
 
     monkeypatch.setattr(SqsSource, "confirm", lost)
     monkeypatch.setattr(source_limits, "INGEST_PAUSE_S", 0.01)
-    found = ingest(db, fifo).run(until="caught up")
-    assert found.ignored == 3
+    counts = ingest(db, fifo).run(until="caught up")
+    assert counts.ignored == 3
     assert (sent(db), sqs.left(fifo)) == ({"a": [1, 2, 3]}, 0)
 
 
@@ -248,7 +250,7 @@ def test_partially_failed_deletes_are_retried() -> None:
 
         def delete_message_batch(self, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:  # noqa: N803
             first = Entries[0] if len(Entries) > 1 else None
-            self.deleted += [each["ReceiptHandle"] for each in Entries if each is not first]
+            self.deleted += [entry["ReceiptHandle"] for entry in Entries if entry is not first]
             return {"Failed": [{"Id": first["Id"], "SenderFault": False}]} if first else {}
 
     client = Client()
@@ -308,8 +310,8 @@ def test_an_sqs_source_killed_at_every_point_sends_each_message_once(
 ) -> None:
     chance = random.Random(soak_seed)
     names = numbered(chance, soak_times * 140, 12)
-    for each in names:
-        sqs.send(fifo, *each)
+    for name in names:
+        sqs.send(fifo, *name)
     command = [sys.executable, str(PROGRAM), address, fifo]
     killed_at_every_point(command, POINTS, soak_times * LIVES, chance, most=3)
     until(lambda: subprocess.run(command, check=False, timeout=60).returncode == 0 and sqs.left(fifo) == 0)
@@ -346,5 +348,5 @@ def test_malformed_sqs_attributes_and_times_block_nothing(db: Database, sqs: Sqs
         source(fifo, client=sqs.client), db.queue("payments"), MessageMapping(attributes={"at": "time"}), name="timed"
     )
     assert timed.run(until="caught up") == (0, 1, 0, 0)
-    (kept,) = SourceControl(db, "timed").rejected()
-    assert "the header 'timestamp' cannot be read" in kept.reason
+    (rejected,) = SourceControl(db, "timed").rejected()
+    assert "the header 'timestamp' cannot be read" in rejected.reason

@@ -59,7 +59,7 @@ def ingest(db: Database) -> Ingest:
 
 
 def sent(db: Database) -> list[tuple[str | None, int | None]]:
-    return [(each.group, each.revision) for each in db.queue("payments").peek()]
+    return [(message.group, message.revision) for message in db.queue("payments").peek()]
 
 
 def test_a_late_committed_rejected_record_is_resent_before_later_ones_of_its_partition(
@@ -72,13 +72,13 @@ def test_a_late_committed_rejected_record_is_resent_before_later_ones_of_its_par
     read, waiting = SqlSources.rejected_places, [q]
 
     def places(*arguments: Any) -> Any:
-        found = read(*arguments)
+        result = read(*arguments)
         while waiting:
             late = waiting.pop()
             late.commit()
             late.save(2)
             late.commit()
-        return found
+        return result
 
     monkeypatch.setattr(SqlSources, "rejected_places", places)
     control, rule = SourceControl(db, "bank"), ingest(db).intake
@@ -90,7 +90,7 @@ def test_a_late_committed_rejected_record_is_resent_before_later_ones_of_its_par
 def test_listing_partitions_does_not_wait_for_the_lock_of_an_instance(
     db: Database, instances: tuple[Instance, Instance]
 ) -> None:
-    for each in instances:
-        each.lock()
+    for instance in instances:
+        instance.lock()
     control = SourceControl(db, "bank")
-    assert [each.name for each in control.partitions()] == ["p", "q"]
+    assert [partition.name for partition in control.partitions()] == ["p", "q"]

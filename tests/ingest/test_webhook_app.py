@@ -36,9 +36,9 @@ TEXT = MessageMapping(group=None, format="text")
 
 
 def signed(id_: str, body: bytes) -> list[tuple[bytes, bytes]]:
-    at = dt.datetime.fromtimestamp(int(time.time()), dt.UTC)
-    signature = standardwebhooks.Webhook(SECRET).sign(id_, at, body.decode())
-    sent = {"webhook-id": id_, "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": signature}
+    signed_at = dt.datetime.fromtimestamp(int(time.time()), dt.UTC)
+    signature = standardwebhooks.Webhook(SECRET).sign(id_, signed_at, body.decode())
+    sent = {"webhook-id": id_, "webhook-timestamp": str(int(signed_at.timestamp())), "webhook-signature": signature}
     return [(name.encode(), value.encode()) for name, value in sent.items()]
 
 
@@ -47,20 +47,20 @@ def request(
 ) -> tuple[int, dict[bytes, bytes], Any]:
     """What an ASGI server gets, which gives the body in pieces."""
     size = len(body) // pieces + 1
-    parts = [body[at : at + size] for at in range(0, len(body) + 1, size)]
-    messages = [{"type": "http.request", "body": each, "more_body": True} for each in parts]
+    parts = [body[start : start + size] for start in range(0, len(body) + 1, size)]
+    messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     messages[-1]["more_body"] = False
-    said: list[Any] = []
+    events: list[Any] = []
 
     async def receive() -> Any:
         return messages.pop(0)
 
     async def send(message: Any) -> None:
-        said.append(message)
+        events.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": list(headers)}
     asyncio.run(app(scope, receive, send))
-    start, end = said
+    start, end = events
     return start["status"], dict(start["headers"]), json.loads(end["body"])
 
 
@@ -71,8 +71,12 @@ def body(revision: int) -> bytes:
 def test_the_webhook_app_answers_requests_like_the_server_endpoint(db: Database) -> None:
     own = WebhookApp(db, [HOOK])
     for app, path in ((own, "/shop"), (Starlette(routes=[Mount("/hooks", own)]), "/hooks/shop")):
-        told = request(app, path, body(1), signed(f"m{path}", body(1)))
-        assert told == (202, {b"content-type": b"application/json", b"content-length": b"21"}, {"status": "accepted"})
+        response = request(app, path, body(1), signed(f"m{path}", body(1)))
+        assert response == (
+            202,
+            {b"content-type": b"application/json", b"content-length": b"21"},
+            {"status": "accepted"},
+        )
         assert request(app, path, body(1), signed(f"m{path}", body(1)))[2] == {"status": "duplicate"}
         assert request(app, path, body(2), signed("m", body(1)))[0] == 401
         assert request(app, path, body(1))[0] == 400
@@ -81,7 +85,7 @@ def test_the_webhook_app_answers_requests_like_the_server_endpoint(db: Database)
         assert request(app, path, b"x" * (limits.BODY_BYTES + 1), signed("m", b""), pieces=50)[0] == 413
         assert request(app, path, b"no JSON", signed(path, b"no JSON"))[2] == {"status": "rejected"}
     assert len(db.queue("orders").peek()) == 2
-    assert [each.body for each in SourceControl(db, "shop").rejected()] == [b"no JSON"] * 2
+    assert [record.body for record in SourceControl(db, "shop").rejected()] == [b"no JSON"] * 2
 
 
 def test_svix_header_names_give_the_same_deduplication_id(db: Database) -> None:
@@ -121,14 +125,14 @@ def test_a_gzip_body_is_verified_as_sent_and_then_decompressed(db: Database) -> 
     assert response_of(first, gzipped) == (202, "accepted")
     assert response_of(second, (b"content-encoding", b" GZIP ")) == (202, "accepted")
     assert response_of(body(3), (b"content-encoding", b"identity")) == (202, "accepted")
-    assert [each.body for each in db.queue("q").peek()] == [json.loads(body(number)) for number in (1, 2, 3)]
+    assert [message.body for message in db.queue("q").peek()] == [json.loads(body(number)) for number in (1, 2, 3)]
     assert request(app, "/ci", first, [*hub_signed(body(1)), gzipped])[0] == 401
     bad = [(first[:-9], b"gzip"), (body(4), b"gzip"), (first + b"x", b"gzip"), (body(5), b"br"), (first, b"")]
     assert [response_of(sent, (b"content-encoding", encoding)) for sent, encoding in bad] == [(202, "rejected")] * len(
         bad
     )
     rejected = list(SourceControl(db, "ci").rejected())
-    assert [each.body for each in rejected] == [sent for sent, _ in bad]
+    assert [record.body for record in rejected] == [sent for sent, _ in bad]
     assert "the body is not gzip: Compressed file ended" in rejected[0].reason
     assert "content-encoding is 'br'; only gzip" in rejected[3].reason
 
@@ -137,9 +141,9 @@ def test_a_decompression_bomb_is_rejected_without_using_memory(db: Database) -> 
     hook = Webhook(name="ci", queue="q", signature="github", secrets=["s"])
     inner = gzip.compress(bytes(500_000_000), 1)  # zeros, a thousand times smaller
     bomb = inner[: limits.BODY_BYTES - 1] if len(inner) >= limits.BODY_BYTES else inner
-    many = gzip.compress(bytes(10_000)) * 10_000
+    members = gzip.compress(bytes(10_000)) * 10_000
     app = WebhookApp(db, [hook])
-    for sent in (bomb, many[: limits.BODY_BYTES - 1]):
+    for sent in (bomb, members[: limits.BODY_BYTES - 1]):
         tracemalloc.start()
         answer = request(app, "/ci", sent, hub_signed(sent, (b"content-encoding", b"gzip")))
         _, most = tracemalloc.get_traced_memory()
@@ -181,7 +185,9 @@ def test_w3_parallel_webhook_deliveries_of_a_group_are_applied_one_after_the_oth
     events = [(f"sub_{n}", kind) for n in range(20) for kind in ("created", "updated")]
     posted = [json.dumps({"sub": sub, "id": f"{sub}-{kind}", "type": kind}).encode() for sub, kind in events]
     with ThreadPoolExecutor(8) as senders:
-        assert {told for told, *_ in senders.map(lambda each: request(app, "/pay", each), posted)} == {202}
+        assert {status for status, *_ in senders.map(lambda sent_body: request(app, "/pay", sent_body), posted)} == {
+            202
+        }
 
     def apply(state: dict[str, Any], event: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         if event["type"] == "created":
@@ -190,7 +196,7 @@ def test_w3_parallel_webhook_deliveries_of_a_group_are_applied_one_after_the_oth
 
     pipeline = inturn.Pipeline(name="subs", group="sub", order=inturn.Arrival(), id="id", handler=apply)
     assert inturn.work(pipeline, subs, concurrency=8, until="empty").applied == 40
-    states = {each.group: each.state for each in db.pipeline("subs").states()}
+    states = {state.group: state.state for state in db.pipeline("subs").states()}
     assert states == {f"sub_{n}": {"status": "active"} for n in range(20)}
 
 
@@ -214,8 +220,8 @@ def test_w8_the_rank_of_a_status_is_the_revision_of_its_message(db: Database) ->
     mapping = MessageMapping(group="body.job.id", revision="body.job.status", ranks=ranks)
     hook = Webhook(name="ci", queue="jobs", signature="github", secrets=["s"], mapping=mapping)
     app = WebhookApp(db, [hook])
-    came = [("completed", 1), ("in_progress", 1), ("queued", 1), ("queued", 2), ("odd", 2)]
-    for number, (status, attempt) in enumerate(came):
+    attempts = [("completed", 1), ("in_progress", 1), ("queued", 1), ("queued", 2), ("odd", 2)]
+    for number, (status, attempt) in enumerate(attempts):
         sent = json.dumps({"job": {"id": 7, "status": status, "run_attempt": attempt}}).encode()
         digest = hmac.new(b"s", sent, hashlib.sha256).hexdigest()
         headers = [(b"x-hub-signature-256", f"sha256={digest}".encode()), (b"X-GitHub-Delivery", b"d-%d" % number)]
@@ -227,11 +233,13 @@ def test_w8_the_rank_of_a_status_is_the_revision_of_its_message(db: Database) ->
     order = inturn.Monotone("rank", epoch="job.run_attempt")
     pipeline = inturn.Pipeline(name="jobs", group="job_id", order=order, handler=apply)
     seen: list[Any] = []
-    counts = inturn.work(pipeline, db.queue("jobs"), deliver=lambda each, _effect_id: seen.append(each), until="empty")
+    counts = inturn.work(
+        pipeline, db.queue("jobs"), deliver=lambda output, _effect_id: seen.append(output), until="empty"
+    )
     assert seen[-1] == ["queued", 2]
     assert ["completed", 1] in seen
     assert (counts.received, counts.applied + counts.stale) == (4, 4)
-    assert [each.reason for each in SourceControl(db, "ci").rejected()] == [
+    assert [record.reason for record in SourceControl(db, "ci").rejected()] == [
         "the revision is 'odd'; expected one of queued, in_progress, completed"
     ]
 

@@ -35,12 +35,12 @@ ROWS = [
 
 def backlog(seed: int) -> list[LabMessage]:
     chance, revisions = random.Random(seed), [0] * GROUPS
-    found = []
+    messages = []
     for _ in range(MESSAGES):
         group = chance.randrange(GROUPS)
         revisions[group] += 1
-        found.append(LabMessage(at_us=0, group=f"g{group}", revision=revisions[group]))
-    return found
+        messages.append(LabMessage(at_us=0, group=f"g{group}", revision=revisions[group]))
+    return messages
 
 
 def percent_out_of_turn(design: Design, knobs: Knobs) -> float:
@@ -54,5 +54,5 @@ def test_the_model_is_close_to_the_shares_measured_with_rabbitmq(
     design: type[CompetingConsumers], consumers: int, prefetch: int, failures: float, measured: float, fitted: bool
 ) -> None:
     knobs = [Knobs(consumers=consumers, prefetch=prefetch, failure_rate=failures, seed=seed) for seed in range(SEEDS)]
-    modelled = median(percent_out_of_turn(design(), each) for each in knobs)
+    modelled = median(percent_out_of_turn(design(), setting) for setting in knobs)
     assert modelled == pytest.approx(measured, rel=0.25, abs=1.0)  # of 25%, or one percentage point

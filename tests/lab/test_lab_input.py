@@ -70,9 +70,9 @@ def test_a_time_orders_a_log_without_revisions() -> None:
     ],
 )
 def test_an_unreadable_log_row_is_named_in_the_error(row: dict[str, Any], said: str) -> None:
-    good = {"g": "a", "rev": 1, "at": 0, "took": 0}
+    valid = {"g": "a", "rev": 1, "at": 0, "took": 0}
     with pytest.raises(InputError, match=said):
-        messages_of([good, row], group="g", order="rev", arrival="at", duration_ms="took")
+        messages_of([valid, row], group="g", order="rev", arrival="at", duration_ms="took")
 
 
 def test_a_profile_has_the_shares_gaps_lateness_and_duplicates_of_a_log() -> None:
@@ -104,14 +104,14 @@ def test_a_profile_of_an_empty_log_is_refused() -> None:
 
 def test_random_draws_are_the_same_for_each_design() -> None:
     load = Workload(at(*((n, "a", n) for n in range(200))))
-    one, other = (Draws(load, Knobs(failure_rate=0.2, poison_rate=0.1, crash_rate=0.1, seed=5)) for _ in range(2))
-    assert (one.duration_us, one.planned_failures, one.poison) == (
+    first, other = (Draws(load, Knobs(failure_rate=0.2, poison_rate=0.1, crash_rate=0.1, seed=5)) for _ in range(2))
+    assert (first.duration_us, first.planned_failures, first.poison) == (
         other.duration_us,
         other.planned_failures,
         other.poison,
     )
-    assert one.poison
-    assert one.planned_failures
+    assert first.poison
+    assert first.planned_failures
 
 
 @pytest.mark.parametrize(

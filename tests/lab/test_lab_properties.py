@@ -29,14 +29,14 @@ def inputs(draw: st.DrawFn, *, in_order: bool = False) -> list[LabMessage]:
     pairs = [(f"g{group}", place) for group, count in enumerate(counts) for place in range(1, count + 1)]
     if in_order:
         dealt = draw(st.permutations([group for group, _ in pairs]))
-        left = {f"g{group}": iter(range(1, count + 1)) for group, count in enumerate(counts)}
-        pairs = [(group, next(left[group])) for group in dealt]
+        revisions = {f"g{group}": iter(range(1, count + 1)) for group, count in enumerate(counts)}
+        pairs = [(group, next(revisions[group])) for group in dealt]
     else:
         copies = draw(st.lists(st.sampled_from(pairs), max_size=3))
         pairs = draw(st.permutations(pairs + copies))
     gaps = draw(st.lists(st.integers(0, 4000), min_size=len(pairs), max_size=len(pairs)))
     times = [sum(gaps[: number + 1]) for number in range(len(pairs))]
-    return [LabMessage(at_us=at, group=g, revision=r) for at, (g, r) in zip(times, pairs, strict=True)]
+    return [LabMessage(at_us=arrival_us, group=g, revision=r) for arrival_us, (g, r) in zip(times, pairs, strict=True)]
 
 
 troubles = st.builds(
@@ -70,7 +70,7 @@ def check(load: Workload, log: SimulationLog) -> None:
     """One thing at a time for each consumer, and a message's place agrees with what happened to it."""
     for consumer in range(log.consumers):
         spans = sorted((begin, end) for begin, end, who, _, _ in log.attempts if who == consumer)
-        assert all(one[1] <= other[0] for one, other in pairwise(spans)), spans
+        assert all(earlier[1] <= other[0] for earlier, other in pairwise(spans)), spans
     assert {who for _, _, who, _, _ in log.attempts} <= set(range(log.consumers))
     ends = [end for _, end, _, _, _ in log.attempts]
     assert ends == sorted(ends)
@@ -93,7 +93,9 @@ def test_each_message_has_one_outcome_and_a_consumer_handles_one_message_at_a_ti
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_message_that_always_fails_is_never_applied(name: str) -> None:
-    messages = [LabMessage(at_us=1000 * at, group=f"g{at % 2}", revision=1 + at // 2) for at in range(6)]
+    messages = [
+        LabMessage(at_us=1000 * number, group=f"g{number % 2}", revision=1 + number // 2) for number in range(6)
+    ]
     rates = {"failure_rate": 0.2, "poison_rate": 0.5, "crash_rate": 0.4, "crash_after_effect": 1.0}
     for seed in range(20):
         knobs = Knobs(consumers=2, handler=FAST, max_attempts=2, backoff_s=0.0, visibility_s=0.005, seed=seed, **rates)
@@ -171,21 +173,21 @@ SMALL = [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 def test_every_design_keeps_its_guarantees_in_all_small_histories(name: str) -> None:
     """Every order of arrival of four messages, every one that fails once, one or two consumers, at once or spread."""
     design = design_named(name)
-    for order, bad, consumers, ahead, gap in product(permutations(SMALL), [None, *SMALL], (1, 2), (1, 3), (0, 700)):
+    for order, bad, consumers, prefetch, gap in product(permutations(SMALL), [None, *SMALL], (1, 2), (1, 3), (0, 700)):
         messages = [
             LabMessage(at_us=n * gap, group=g, revision=r, duration_us=500, failures=(g, r) == bad)
             for n, (g, r) in enumerate(order)
         ]
-        knobs = Knobs(consumers=consumers, prefetch=ahead, batch=ahead, partitions=2, backoff_s=0.001)
+        knobs = Knobs(consumers=consumers, prefetch=prefetch, batch=prefetch, partitions=2, backoff_s=0.001)
         load, log = simulated(design, messages, knobs)
         check(load, log)
-        assert log.disposition.count(Disposition.APPLIED) == 4, (order, bad, consumers, ahead, gap)
+        assert log.disposition.count(Disposition.APPLIED) == 4, (order, bad, consumers, prefetch, gap)
         result = measure(design, load, log, Judge(load, None))
         assert result.applied_twice == 0
         if name in {"inturn", "resequencer", "roulette"}:
             assert result.out_of_turn == 0
         elif name in {"kafka-block", "kafka-skip", "key-parallel", "sqs-fifo", "sessions"}:
             for group in (0, 1):  # in the order of arrival, whatever fails
-                arrived = [each for each in range(4) if load.group[each] == group]
-                done = [each[3] for each in log.attempts if each[4] == 0 and load.group[each[3]] == group]
+                arrived = [message for message in range(4) if load.group[message] == group]
+                done = [attempt[3] for attempt in log.attempts if attempt[4] == 0 and load.group[attempt[3]] == group]
                 assert done == arrived

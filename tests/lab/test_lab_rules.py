@@ -35,15 +35,15 @@ def messages(
 class Simulated:
     """A run of a design, with the names of its messages."""
 
-    def __init__(self, design: Design, given: Sequence[LabMessage], **knobs: Any) -> None:
-        turned, load = Knobs(**knobs), Workload(given)
+    def __init__(self, design: Design, sent: Sequence[LabMessage], **knobs: Any) -> None:
+        turned, load = Knobs(**knobs), Workload(sent)
         self.names = [f"{load.names[g]}{r}" for g, r in zip(load.group, load.revision, strict=True)]
         self.log: SimulationLog = design.simulate(load, Draws(load, turned), turned)
 
     def handled(self, consumer: int | None = None) -> str:
         """The handlings in the order in which they ended; ``!`` has no effect, ``+`` no acknowledgement."""
         marks = {AttemptResult.APPLIED: "", AttemptResult.APPLIED_UNACKED: "+"}
-        own = [each for each in self.log.attempts if consumer in {None, each[2]}]
+        own = [attempt for attempt in self.log.attempts if consumer in {None, attempt[2]}]
         return " ".join(self.names[m] + marks.get(AttemptResult(r), "!") for _, _, _, m, r in own)
 
     def spans(self, name: str) -> list[tuple[int, int]]:
@@ -90,7 +90,7 @@ def test_a_dead_single_active_consumer_is_replaced_without_overlap() -> None:
     run = Simulated(SingleActiveConsumer(), messages(*(f"a{n}" for n in range(1, 20))), **knobs)
     assert {who for _, _, who, _, _ in run.log.attempts} == {0, 1}
     spans = sorted((begin, end) for begin, end, *_ in run.log.attempts)
-    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+    assert all(earlier[1] <= other[0] for earlier, other in itertools.pairwise(spans))
     assert run.log.disposition.count(Disposition.APPLIED) == 19
 
 
@@ -124,36 +124,37 @@ def test_a_failed_message_of_an_sqs_fifo_batch_blocks_only_its_group() -> None:
 
 
 def test_sqs_fifo_moves_a_group_with_a_returned_message_to_the_end_of_the_ready_queue() -> None:
-    given = messages("a1", "b1", "c1", fails={"a1": 1})
-    run = Simulated(SqsFifo(), given, consumers=1, batch=1)
+    sent = messages("a1", "b1", "c1", fails={"a1": 1})
+    run = Simulated(SqsFifo(), sent, consumers=1, batch=1)
     assert run.handled() == "a1! b1 c1 a1"
 
 
 def test_sqs_fifo_redelivers_a_batch_that_exceeds_its_visibility_timeout() -> None:
     run = Simulated(SqsFifo(), messages("a1", duration_us=40_000_000), consumers=2, visibility_s=30, max_attempts=2)
-    [one, other] = run.spans("a1")
-    assert one[0] < other[0] < one[1]  # both at once
+    [first, other] = run.spans("a1")
+    assert first[0] < other[0] < first[1]  # both at once
     assert other[0] == 30_000_000 + ReceiveTimes().receive_us
     assert run.handled() == "a1+ a1+"
 
 
 @pytest.mark.parametrize(("after_s", "expected"), [(299, "a1"), (301, "a1 a1")])
 def test_sqs_fifo_drops_duplicates_within_five_minutes(after_s: int, expected: str) -> None:
-    again = LabMessage(at_us=after_s * 1_000_000, group="a", revision=1, duration_us=1000)
-    assert Simulated(SqsFifo(), [*messages("a1"), again]).handled() == expected
+    copy = LabMessage(at_us=after_s * 1_000_000, group="a", revision=1, duration_us=1000)
+    assert Simulated(SqsFifo(), [*messages("a1"), copy]).handled() == expected
 
 
 def test_sqs_fifo_receives_are_limited_to_300_calls_per_second() -> None:
-    many = messages(*(f"{chr(97 + n % 26)}{n // 26 + 1}" for n in range(520)), duration_us=0)
-    run = Simulated(SqsFifo(), many, consumers=50, batch=1)
+    many_messages = messages(*(f"{chr(97 + n % 26)}{n // 26 + 1}" for n in range(520)), duration_us=0)
+    run = Simulated(SqsFifo(), many_messages, consumers=50, batch=1)
     assert run.log.attempts[-1][1] > 1_000_000 * 519 // 300
 
 
 def test_sqs_high_throughput_limits_a_partition_to_3000_messages_per_second() -> None:
-    many = messages(*(f"a{n}" for n in range(1, 601)), *(f"b{n}" for n in range(1, 601)), duration_us=0)
+    many_messages = messages(*(f"a{n}" for n in range(1, 601)), *(f"b{n}" for n in range(1, 601)), duration_us=0)
     fast = ReceiveTimes(receive_us=1, delete_us=1, calls_per_s=None, partition_messages_per_s=3_000)
     ends_us = [
-        Simulated(SqsFifo(fast), many, consumers=4, partitions=partitions).log.attempts[-1][1] for partitions in (1, 64)
+        Simulated(SqsFifo(fast), many_messages, consumers=4, partitions=partitions).log.attempts[-1][1]
+        for partitions in (1, 64)
     ]
     assert ends_us[0] >= 1_000_000 * 1180 // 3000  # both groups in one partition
     assert ends_us[0] > 1.8 * ends_us[1] >= 1.8 * 1_000_000 * 580 // 3000
@@ -202,8 +203,8 @@ def test_the_batch_of_a_dead_kafka_consumer_is_read_again() -> None:
 
 
 def test_an_empty_session_is_released_for_the_next_group() -> None:
-    given = messages("a1", "b1", "c1", "a2", "b2", "c2", duration_us=5_000)
-    run = Simulated(design_named("sessions"), given, consumers=2)
+    sent = messages("a1", "b1", "c1", "a2", "b2", "c2", duration_us=5_000)
+    run = Simulated(design_named("sessions"), sent, consumers=2)
     assert run.handled(0).split()[:2] == ["a1", "a2"]
     assert run.handled(1).split()[:2] == ["b1", "b2"]
     assert run.spans("c1")[0][0] > run.spans("a2")[0][1]
@@ -220,31 +221,31 @@ def test_the_session_of_a_dead_consumer_stays_locked_until_its_lock_expires() ->
 
 
 def test_key_parallel_pauses_a_failed_key_and_continues_with_others() -> None:
-    given = messages("a1", "b1", "a2", "b2", fails={"a1": 1})
-    run = Simulated(design_named("key-parallel"), given, consumers=1, backoff_s=1.0)
+    sent = messages("a1", "b1", "a2", "b2", fails={"a1": 1})
+    run = Simulated(design_named("key-parallel"), sent, consumers=1, backoff_s=1.0)
     assert run.handled() == "a1! b1 b2 a1 a2"
 
 
 def test_a_resequencer_skips_a_missing_revision_after_its_wait_and_refuses_it_later() -> None:
-    given = [*messages("a1", "a3"), LabMessage(at_us=20_000_000, group="a", revision=2, duration_us=1000)]
-    run = Simulated(design_named("resequencer"), given, reorder_s=10)
+    sent = [*messages("a1", "a3"), LabMessage(at_us=20_000_000, group="a", revision=2, duration_us=1000)]
+    run = Simulated(design_named("resequencer"), sent, reorder_s=10)
     assert run.handled() == "a1 a3"
     assert run.spans("a3")[0][0] >= 10_000_000
     assert run.disposition("a2") == Disposition.REFUSED
 
 
 def test_roulette_requeues_early_messages_until_the_expected_revision_comes() -> None:
-    given = messages("a3", "a2", "a1", gap_us=10, duration_us=5_000)
-    run = Simulated(design_named("roulette"), given, consumers=1, prefetch=1)
+    sent = messages("a3", "a2", "a1", gap_us=10, duration_us=5_000)
+    run = Simulated(design_named("roulette"), sent, consumers=1, prefetch=1)
     assert [name for name in run.handled().split() if "!" not in name] == ["a1", "a2", "a3"]
     assert "a3!" in run.handled()
 
 
 def test_roulette_with_a_missing_revision_ends_and_counts_the_requeue_loop() -> None:
-    given = [*messages("a2", "b1"), LabMessage(at_us=60_000_000, group="b", revision=2, duration_us=1000)]
-    turned, load = Knobs(consumers=1, handler=UniformTime()), Workload(given, start=1)
+    sent = [*messages("a2", "b1"), LabMessage(at_us=60_000_000, group="b", revision=2, duration_us=1000)]
+    turned, load = Knobs(consumers=1, handler=UniformTime()), Workload(sent, start=1)
     log = design_named("roulette").simulate(load, Draws(load, turned), turned)
-    assert [Disposition(each) for each in log.disposition] == [0, 1, 1]
+    assert [Disposition(value) for value in log.disposition] == [0, 1, 1]
     assert log.unlogged > 60_000_000 / 1000  # more than one a millisecond
     assert len(log.attempts) < 100
 

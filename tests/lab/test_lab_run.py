@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_result_bytes() -> None:
 @pytest.mark.thorough
 def test_the_same_seed_gives_the_same_result_bytes_in_another_process() -> None:
     code = "import sys, test_lab_run as t; sys.stdout.buffer.write(t.run(t.messages(), knobs=t.TROUBLED).to_json())"
-    made = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", code],
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_result_bytes_in_another_process() -> None:
         ).stdout
         for seed in ("1", "2")
     ]
-    assert made[0] == made[1] == run(messages(), knobs=TROUBLED).to_json()
+    assert outputs[0] == outputs[1] == run(messages(), knobs=TROUBLED).to_json()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,8 +19,8 @@ def test_transfers_requeue_revision_12_and_revision_13_overtakes_it(transfers: L
         assert figures.wrong[0].group == "acct-1"
         assert "groups end with a wrong state; acct-1: revision 12 was requeued after 1" in figures.reasons[0]
         assert figures.wrong[0].expected != figures.wrong[0].got
-    story = transfers.design("single-active-classic").wrong[0].reason
-    assert story.startswith("revision 12 was requeued after 13, 14 and 15: at its original place")
+    reason = transfers.design("single-active-classic").wrong[0].reason
+    assert reason.startswith("revision 12 was requeued after 13, 14 and 15: at its original place")
 
 
 def test_transfers_record_the_events_of_revision_12_in_each_design(transfers: LabResult) -> None:
@@ -56,7 +56,7 @@ def test_hotel_duplicates_after_five_minutes_are_applied_twice_by_sqs_fifo() -> 
 def test_webhooks_end_right_only_with_inturn_and_the_phantom_record() -> None:
     result = scenario("webhooks").run()
     right = {"phantom", "inturn"}  # both with the handler for which order does not matter
-    assert {each.design for each in result.designs if not each.wrong_groups} == right
+    assert {design.design for design in result.designs if not design.wrong_groups} == right
     assert result.design("inturn").applied_twice == result.design("phantom").applied_twice == 0
 
 
@@ -82,8 +82,8 @@ def test_flights_end_right_only_in_the_designs_that_use_revisions() -> None:
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in {"flights", "hot-group"}])
 def test_each_scenario_gives_the_same_result_for_the_same_seed(name: str) -> None:
-    one, other = scenario(name).run(seed=4), scenario(name).run(seed=4)
-    assert one.to_json() == other.to_json()
+    first, other = scenario(name).run(seed=4), scenario(name).run(seed=4)
+    assert first.to_json() == other.to_json()
 
 
 def test_an_unknown_scenario_is_refused_with_the_known_names() -> None:

@@ -12,12 +12,12 @@ STORY = scenario("transfers")
 
 @pytest.mark.thorough
 def test_a_sweep_gives_the_same_bytes_for_any_number_of_processes() -> None:
-    one, two = (
+    first, second = (
         sweep(STORY.messages, values=(1, 4), seeds=2, pipeline=STORY.pipeline, designs=DESIGNS, processes=processes)
         for processes in (1, 2)
     )
-    assert one.to_json() == two.to_json()
-    assert [curve.design for curve in one.curves] == ["competing-classic", "kafka-block", "inturn"]
+    assert first.to_json() == second.to_json()
+    assert [curve.design for curve in first.curves] == ["competing-classic", "kafka-block", "inturn"]
 
 
 def test_throughput_rises_with_the_consumers_up_to_the_bound() -> None:
@@ -25,7 +25,7 @@ def test_throughput_rises_with_the_consumers_up_to_the_bound() -> None:
     [curve] = result.curves
     throughputs = [point.throughput_per_s for point in curve.points]
     assert throughputs[0].high < throughputs[1].low
-    assert all(each.low <= each.mean <= each.high <= result.bound_per_s * 1.2 for each in throughputs)
+    assert all(interval.low <= interval.mean <= interval.high <= result.bound_per_s * 1.2 for interval in throughputs)
 
 
 def test_failures_increase_the_out_of_order_share_of_competing_consumers() -> None:
@@ -43,33 +43,33 @@ def test_an_unknown_sweep_parameter_is_refused_with_the_known_names(over: str) -
 
 def test_the_cheapest_design_is_recommended_and_the_others_are_refused_with_a_reason() -> None:
     results = [STORY.run(consumers=consumers) for consumers in (1, 2, 4)]
-    found = recommend(results, p99_s=0.5)
-    assert found.design is not None
-    assert found.consumers is not None
-    refused = {each.design: each.why for each in found.refused}
+    advice = recommend(results, p99_s=0.5)
+    assert advice.design is not None
+    assert advice.consumers is not None
+    refused = {design.design: design.why for design in advice.refused}
     assert "wrong state" in refused["single-active-classic"]
-    chosen = next(each for each in results if each.knobs.consumers == found.consumers).design(found.design)
+    chosen = next(result for result in results if result.knobs.consumers == advice.consumers).design(advice.design)
     assert chosen.wrong_groups == 0
     assert chosen.latency.p99_us <= 500_000
-    cheaper = [each for each in results if each.knobs.consumers < found.consumers]
+    cheaper = [result for result in results if result.knobs.consumers < advice.consumers]
     for result in cheaper:
         for figures in result.designs:
             assert figures.wrong_groups or figures.latency.p99_us > 500_000
 
 
 def test_no_design_is_recommended_for_an_impossible_latency() -> None:
-    found = recommend(STORY.run(), p99_s=1e-6)
-    assert (found.design, found.consumers, found.others) == (None, None, [])
-    assert {each.design for each in found.refused} == {each.design for each in STORY.run().designs}
-    assert all(each.why for each in found.refused)
+    advice = recommend(STORY.run(), p99_s=1e-6)
+    assert (advice.design, advice.consumers, advice.others) == (None, None, [])
+    assert {design.design for design in advice.refused} == {design.design for design in STORY.run().designs}
+    assert all(design.why for design in advice.refused)
 
 
 def test_a_design_that_blocks_unrelated_groups_is_not_recommended() -> None:
     messages = [LabMessage(at_us=n, group=f"g{n % 20}", revision=n // 20) for n in range(400)]
     turned = Knobs(partitions=2, poison_rate=0.01, handler=UniformTime(high_ms=1), seed=1)
     result = run(messages, knobs=turned, designs=DESIGNS)
-    found = recommend(result)
-    refused = {each.design: each.why for each in found.refused}
+    advice = recommend(result)
+    refused = {design.design: design.why for design in advice.refused}
     assert result.design("kafka-block").held_strangers > 0
     assert "never applied, although nothing had failed" in refused["kafka-block"]
     assert result.design("inturn").held_strangers == 0

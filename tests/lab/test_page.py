@@ -75,13 +75,15 @@ def test_the_page_keeps_the_capitals_of_broker_names(html: str) -> None:
 def test_the_table_lists_every_design_with_the_best_first(html: str, transfers: LabResult) -> None:
     table = html[html.index('<table class="main"') : html.index("</table>")]
     text = Page(table).text
-    places = [text.index(f" {each.title} {each.standing} ") for each in words.ranked(transfers)]
+    places = [text.index(f" {design.title} {design.standing} ") for design in words.ranked(transfers)]
     assert places == sorted(places)
-    for each in transfers.designs:
-        wrong = f"✗ {each.wrong_groups} of {transfers.input.groups}" if each.wrong_groups else "✓ none"
-        figures = (wrong, words.span(each.latency.p99_us), words.rate(each.throughput_per_s))
-        assert f" {each.title} {each.standing} {' '.join(figures)} {words.share(words.wasted_share(each))}" in text
-    wrong_groups = [each.wrong_groups for each in words.ranked(transfers)]
+    for design in transfers.designs:
+        wrong = f"✗ {design.wrong_groups} of {transfers.input.groups}" if design.wrong_groups else "✓ none"
+        figures = (wrong, words.span(design.latency.p99_us), words.rate(design.throughput_per_s))
+        assert (
+            f" {design.title} {design.standing} {' '.join(figures)} {words.share(words.wasted_share(design))}" in text
+        )
+    wrong_groups = [design.wrong_groups for design in words.ranked(transfers)]
     assert wrong_groups == sorted(wrong_groups)
     assert 0 in wrong_groups
     assert max(wrong_groups) > 0
@@ -89,23 +91,25 @@ def test_the_table_lists_every_design_with_the_best_first(html: str, transfers: 
 
 def test_the_page_shows_the_reasons_and_wrong_states_of_failed_designs(html: str, transfers: LabResult) -> None:
     text = Page(html).text
-    failed = [each for each in transfers.designs if each.reasons]
+    failed = [design for design in transfers.designs if design.reasons]
     assert failed
-    for each in failed:
-        for reason in each.reasons:
+    for design in failed:
+        for reason in design.reasons:
             assert words.sentence(reason) in text
-        for wrong in each.wrong:
+        for wrong in design.wrong:
             assert wrong.expected in text
             assert wrong.got in text
 
 
 def test_the_page_shows_the_recommendation_above_the_table(html: str, transfers: LabResult) -> None:
-    found = recommend(transfers, p99_s=5.0)
-    assert found.design is not None
+    advice = recommend(transfers, p99_s=5.0)
+    assert advice.design is not None
     text = Page(html).text
-    assert text.index(f"Recommended: {transfers.design(found.design).title}") < text.index("groups with a wrong state ")
-    for each in found.refused:
-        assert f"{transfers.design(each.design).title} , with {each.consumers} consumers: " in text
+    assert text.index(f"Recommended: {transfers.design(advice.design).title}") < text.index(
+        "groups with a wrong state "
+    )
+    for refused in advice.refused:
+        assert f"{transfers.design(refused.design).title} , with {refused.consumers} consumers: " in text
     nothing = render(transfers, recommendation=recommend(transfers, p99_s=1e-6))
     assert "No design meets the requirement" in Page(nothing).text
 
@@ -130,9 +134,9 @@ def test_the_page_links_to_the_audit_report(transfers: LabResult) -> None:
 def test_every_picture_has_a_label_or_is_hidden_from_screen_readers(html: str) -> None:
     pictures = [attributes for tag, attributes in Page(html).tags if tag == "svg"]
     assert len(pictures) > 40
-    named = [each for each in pictures if each.get("role") == "img"]
-    assert all(each["aria-label"] for each in named)
-    assert all(each.get("aria-hidden") == "true" for each in pictures if each not in named)
+    named = [picture for picture in pictures if picture.get("role") == "img"]
+    assert all(picture["aria-label"] for picture in named)
+    assert all(picture.get("aria-hidden") == "true" for picture in pictures if picture not in named)
 
 
 def test_every_colour_is_defined_in_the_light_and_the_dark_scheme(html: str) -> None:
@@ -150,17 +154,17 @@ def test_timeline_labels_neither_overlap_nor_leave_the_picture(name: str) -> Non
     result = scenario(name).run()
     assert result.followed is not None
     colours = time_lines.group_colours(result.designs, result.followed[0])
-    drawn = 0
-    for each in result.designs:
-        if (picture := time_lines.time_lines(each, result.followed, colours)) is not None:
+    count = 0
+    for design in result.designs:
+        if (picture := time_lines.time_lines(design, result.followed, colours)) is not None:
             check(picture)
-            drawn += 1
-    assert drawn == len(result.designs)
+            count += 1
+    assert count == len(result.designs)
 
 
 def test_curve_labels_neither_overlap_nor_leave_the_picture(swept: list[SweepResult]) -> None:
-    for each in swept:
-        for _, picture in curves.pictures(each):
+    for sweep_result in swept:
+        for _, picture in curves.pictures(sweep_result):
             assert any(label.startswith("inturn") for label in check(picture))
 
 
@@ -168,7 +172,7 @@ def test_the_tables_of_curves_contain_every_value(swept: list[SweepResult]) -> N
     figure = curves.FIGURES[0]
     rows = dict(curves.values(swept[0], figure))
     assert len(rows) == len(swept[0].curves)
-    curve = next(each for each in swept[0].curves if each.design == "competing-classic")
+    curve = next(curve for curve in swept[0].curves if curve.design == "competing-classic")
     assert [text.split()[0] for text in rows["competing-classic"]] == [
         figure.text(point.wrong_groups.mean) for point in curve.points
     ]
@@ -191,14 +195,14 @@ def test_the_events_of_a_message_are_listed_by_time_and_shortened_in_the_middle(
     result = scenario("transfers").run()
     life = result.design("roulette").life
     assert life is not None
-    told = lives.life_events(life)
-    assert told[0] == ("0", "arrived", False)
-    assert told[-1][1].startswith("applied")
+    events = lives.life_events(life)
+    assert events[0] == ("0", "arrived", False)
+    assert events[-1][1].startswith("applied")
     long = msgspec.structs.replace(life, events=life.events[:1] + life.events[1:-1] * 20 + life.events[-1:])
     cut = lives.life_events(long)
     assert len(cut) == 7
     assert any("more events" in text for _, text, _ in cut)
-    assert (cut[0], cut[-1]) == (told[0], told[-1])
+    assert (cut[0], cut[-1]) == (events[0], events[-1])
 
 
 def test_hostile_group_names_are_escaped_in_the_page() -> None:
@@ -230,11 +234,11 @@ def test_the_page_is_rendered_for_a_single_message() -> None:
 def test_the_page_reports_unapplied_messages_of_designs_without_a_wrong_state() -> None:
     log = [LabMessage(at_us=number, group="a", revision=1 + number) for number in range(50)]
     result = run(log, knobs=Knobs(poison_rate=0.2, max_attempts=2))
-    held = [each for each in result.designs if not each.wrong_groups and words.left_out(each)]
+    held = [design for design in result.designs if not design.wrong_groups and words.left_out(design)]
     assert held
     text = Page(render(result)).text
-    for each in held:
-        assert words.left_out_words(each) in text
+    for design in held:
+        assert words.left_out_words(design) in text
 
 
 def test_the_page_shows_the_engine_measurements_including_mismatches(transfers: LabResult) -> None:
@@ -264,10 +268,10 @@ def test_the_page_shows_the_engine_measurements_including_mismatches(transfers: 
 
 
 def test_the_packaged_validation_report_is_readable() -> None:
-    found = validation_report()
-    if found is not None:
-        assert found.rows
-        assert {row.unit for row in found.rows} <= {"share", "us", "per_s", "count"}
+    report = validation_report()
+    if report is not None:
+        assert report.rows
+        assert {row.unit for row in report.rows} <= {"share", "us", "per_s", "count"}
 
 
 @pytest.mark.parametrize(
@@ -319,7 +323,7 @@ function innerWidthOf(frame) { return frame.contentWindow.innerWidth; }
     shown = subprocess.run(
         [*command, (tmp_path / "outer.html").as_uri()], capture_output=True, text=True, check=True, timeout=120
     ).stdout
-    found = re.search(r"over:(\[.*\]):(\d+):end</body>", shown, re.DOTALL)
-    assert found, shown[-500:]
-    assert found[1] == "[]"
-    assert int(found[2]) <= width
+    match_ = re.search(r"over:(\[.*\]):(\d+):end</body>", shown, re.DOTALL)
+    assert match_, shown[-500:]
+    assert match_[1] == "[]"
+    assert int(match_[2]) <= width

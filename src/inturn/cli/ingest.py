@@ -223,19 +223,15 @@ def _rows(db: "Database", name: str) -> list[dict[str, Any]]:
     from inturn.ingest import SourceControl
 
     control, now_ms = SourceControl(db, name), db.writer.clock()
-    moved, troubles, kept_counts = (
+    moved, problems, kept_counts = (
         control.moved_counts(),
-        control.troubles(),
+        control.problems(),
         Counter(p.partition for p in control.rejected_places()),
     )
     partitions = control.partitions()
     rows = [
         _row(name, partition, now_ms)
-        | {
-            "moved": moved.get(partition.name, 0),
-            "kept": kept_counts.pop(partition.name, 0),
-            "trouble": troubles.get(partition.owner or ""),
-        }
+        | {"moved": moved.get(partition.name, 0), "kept": kept_counts.pop(partition.name, 0), "trouble": problems.get(partition.owner or ""),}
         for partition in partitions
     ]
     for partition, count in kept_counts.items():  # of a webhook, which has no position and no owner

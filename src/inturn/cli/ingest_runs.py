@@ -56,7 +56,7 @@ class SourceRun:
         self.name, self.path = name, path
         self._databases, self._make = databases, make
         self.host: Ingest | None = None
-        self._trouble = ""
+        self._error = ""
         self._stopping = threading.Event()
 
     def begin(self) -> None:
@@ -70,7 +70,7 @@ class SourceRun:
 
     def note(self, error: Exception) -> None:
         """Record the error that prevented the start."""
-        self._trouble = str(error)
+        self._error = str(error)
 
     def run(self, *, until: Any) -> "IngestCounts":
         """Wait for the database, and read until stopped or, with ``caught up``, until all records are read."""
@@ -80,7 +80,7 @@ class SourceRun:
         pause_s = limits.INGEST_PAUSE_S
         while self.host is None:
             text = "source %(source)s: %(error)s; retry in %(pause_s).1f s"
-            EVENTS.warning("retry", self.name, text, source=self.name, error=self._trouble, pause_s=pause_s)
+            EVENTS.warning("retry", self.name, text, source=self.name, error=self._error, pause_s=pause_s)
             if self._stopping.wait(pause_s):
                 return IngestCounts()
             pause_s = min(2 * pause_s, limits.INGEST_PAUSE_MAX_S)
@@ -91,7 +91,7 @@ class SourceRun:
             except Exception as error:
                 self.note(error)
                 text = "source %(source)s: %(error)s; it is no longer read"
-                EVENTS.error("ended", self.name, text, source=self.name, error=self._trouble)
+                EVENTS.error("ended", self.name, text, source=self.name, error=self._error)
                 raise
         if self._stopping.is_set():
             self.host.stop_soon()
@@ -112,5 +112,5 @@ class SourceRun:
         """Return its part of the document of ``/health`` and ``/ready``."""
         from inturn.ingest import IngestCounts
 
-        counts, error = (IngestCounts(), self._trouble) if self.host is None else (self.host.counts, self.host.trouble)
+        counts, error = (IngestCounts(), self._error) if self.host is None else (self.host.counts, self.host.problem)
         return {"source": self.name, **counts._asdict(), "error": error}

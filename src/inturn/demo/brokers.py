@@ -75,8 +75,8 @@ class DemoKafka(DemoBroker):
             import confluent_kafka  # noqa: F401 - only asked for
         except ImportError as error:
             raise SetupError("--kafka needs confluent-kafka; install it with: pip install 'inturn[kafka]'") from error
-        if self.at is None and (why := kafka_server.fetch(self._cache)):
-            raise SetupError(f"{why}; or use a running broker with --at HOST:PORT")
+        if self.at is None and (reason := kafka_server.fetch(self._cache)):
+            raise SetupError(f"{reason}; or use a running broker with --at HOST:PORT")
 
     @property
     def _cache(self) -> Path:

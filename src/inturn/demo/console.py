@@ -58,8 +58,8 @@ def show(console: Console, result: DemoResult, files: Mapping[str, str], hints: 
         console.print(f"[red]The results are wrong, please report this:[/] {result.differences}\n", highlight=False)
     for name, path in files.items():
         console.print(f"{name:8} {path}", highlight=False, soft_wrap=True)
-    for at, hint in enumerate(hints):
-        console.print(f"{'' if at else 'try':8} {hint}", highlight=False, soft_wrap=True)
+    for index, hint in enumerate(hints):
+        console.print(f"{'' if index else 'try':8} {hint}", highlight=False, soft_wrap=True)
     console.print(
         f"\n[bold]{result.misspelt} is parked[/]: for a cancelled flight its airline wrote “{MISSPELT}”, which the "
         "handler refuses. Show the reason, correct the message and resume the aircraft:",
@@ -75,14 +75,14 @@ def _counts_table(result: DemoResult) -> Table:
     table.add_section()
     table.add_row("on Spark", *_row(result.spark))
     table.add_row("in process", *_row(result.process))
-    rejected = ", ".join(f"{count} {REASONS.get(why, why)}" for why, count in result.process.rejected.items())
+    rejected = ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in result.process.rejected.items())
     table.caption, table.caption_justify = f"Rejected: {rejected}", "left"
     return table
 
 
 def _row(counts: Counts) -> list[str]:
     numbers = [*(getattr(counts, name) for name in _COUNTS), sum(counts.rejected.values())]
-    return [f"{each:,}" for each in numbers]
+    return [f"{number:,}" for number in numbers]
 
 
 def _wrong_table(result: DemoResult) -> Table:

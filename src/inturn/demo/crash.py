@@ -95,12 +95,12 @@ class Processes:
             InturnError: if it did not end with the expected exit code.
         """
         try:
-            found = process.wait(LIMIT_S)
+            exit_code = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            found = None
-        if found != expected:
-            said = self._log.read_text(errors="replace")[-2000:]
-            msg = f"{process.args!r} ended with {found}, expected {expected}; the end of {self._log}: {said}"
+            exit_code = None
+        if exit_code != expected:
+            log_end = self._log.read_text(errors="replace")[-2000:]
+            msg = f"{process.args!r} ended with {exit_code}, expected {expected}; the end of {self._log}: {log_end}"
             raise InturnError(msg)
         _kill(process)
 
@@ -119,7 +119,7 @@ def continue_stream(spark: "SparkSession", source: str, store: Path, checkpoint:
     return inturn.spark.stream(aircraft, df, store=store, checkpoint=checkpoint, trigger=TRIGGER, buckets=BUCKETS)
 
 
-def drain_stream(query: "StreamingQuery", again: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
+def drain_stream(query: "StreamingQuery", restart: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
     """Wait until a stream has processed everything, and return it; start it again if it could not begin.
 
     Spark waits 10 seconds for a Python process that it starts, which may be too short on a busy machine.
@@ -131,6 +131,6 @@ def drain_stream(query: "StreamingQuery", again: Callable[[], "StreamingQuery"])
     except StreamingQueryException as error:
         if _NOT_STARTED not in str(error):
             raise
-        query = again()
+        query = restart()
         query.processAllAvailable()
     return query

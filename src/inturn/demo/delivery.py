@@ -57,11 +57,11 @@ def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: 
     """
     chance = random.Random(seed)  # noqa: S311 - a play, not a secret
     misspelt = _last_cancelled(events)
-    rows = [msgspec.structs.asdict(each) | ({"type": MISSPELT} if each is misspelt else {}) for each in events] + [
+    rows = [msgspec.structs.asdict(event) | ({"type": MISSPELT} if event is misspelt else {}) for event in events] + [
         *strays
     ]
     rows.sort(key=lambda row: (row["at"], row["flight"], row["type"]))
-    late = twice = 0
+    late = duplicates = 0
     due: list[_Due] = []
     for row in rows:
         minutes = chance.uniform(0, JITTER_MINUTES)
@@ -70,12 +70,12 @@ def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: 
             minutes += chance.uniform(*LATE_HOURS) * 60
         due.append((row["at"] + timedelta(minutes=minutes), row))
         if chance.random() < TWICE_SHARE:
-            twice += 1
-            again = minutes + chance.uniform(0, TWICE_HOURS * 60)
-            due.append((row["at"] + timedelta(minutes=again), row))
+            duplicates += 1
+            copy_minutes = minutes + chance.uniform(0, TWICE_HOURS * 60)
+            due.append((row["at"] + timedelta(minutes=copy_minutes), row))
     contradicted = _contradict(due, chance)
-    due.sort(key=lambda each: each[0])
-    return ProducerLog(_by_airline(due), late, twice, contradicted, misspelt.tail)
+    due.sort(key=lambda item: item[0])
+    return ProducerLog(_by_airline(due), late, duplicates, contradicted, misspelt.tail)
 
 
 def _last_cancelled(events: Sequence[FlightEvent]) -> FlightEvent:
@@ -84,17 +84,17 @@ def _last_cancelled(events: Sequence[FlightEvent]) -> FlightEvent:
     No message follows it, and a cancelled flight moves no aircraft: all answers are right while it is parked.
     """
     last: dict[str, FlightEvent] = {}
-    for each in events:
-        if each.tail not in last or last[each.tail].revision < each.revision:
-            last[each.tail] = each
+    for event in events:
+        if event.tail not in last or last[event.tail].revision < event.revision:
+            last[event.tail] = event
     return max(
-        (each for each in last.values() if each.type == "cancelled"), key=lambda each: (each.revision, each.tail)
+        (event for event in last.values() if event.type == "cancelled"), key=lambda event: (event.revision, event.tail)
     )
 
 
 def _contradict(due: list[_Due], chance: random.Random) -> str:
     """Repeat one landing a day later with another airport: a conflict, of which the first message is applied."""
-    first, row = chance.choice([each for each in due if each[1]["type"] == "landed" and each[1]["dest"] != ELSEWHERE])
+    first, row = chance.choice([item for item in due if item[1]["type"] == "landed" and item[1]["dest"] != ELSEWHERE])
     due.append((first + timedelta(days=1), row | {"dest": ELSEWHERE, "minutes": 45}))
     return str(row["tail"])
 
@@ -104,10 +104,10 @@ def _by_airline(due: Sequence[_Due]) -> dict[str, list[Post]]:
     first, last = due[0][0], due[-1][0]
     airlines: dict[str, str] = {}
     producers: dict[str, list[Post]] = {name: [] for name in (*AIRLINES, OTHERS)}
-    for at, row in due:
+    for due_at, row in due:
         flies_for = row["flight"][:2] if row["flight"][:2] in AIRLINES else OTHERS
         airline = flies_for if row["tail"] is None else airlines.setdefault(row["tail"], flies_for)
-        producers[airline].append(Post((at - first) / (last - first) * SENDING_S, row))
+        producers[airline].append(Post((due_at - first) / (last - first) * SENDING_S, row))
     return producers
 
 

@@ -40,11 +40,11 @@ class EngineOutcome:
 
     def answers(self) -> dict[str, NaiveAnswer]:
         """Return its answer for each aircraft."""
-        found = {}
+        answers = {}
         for tail, (_status, _revision, *values) in self.states.items():
             known = dict(zip(FIELDS, values, strict=True))
-            found[tail] = NaiveAnswer(known["location"], known["legs"], known["minutes"], known["phantoms"])
-        return found
+            answers[tail] = NaiveAnswer(known["location"], known["legs"], known["minutes"], known["phantoms"])
+        return answers
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,19 @@ class Differences:
     counts: int
 
 
-def differences(one: EngineOutcome, other: EngineOutcome) -> Differences:
+def differences(first: EngineOutcome, other: EngineOutcome) -> Differences:
     """Compare two engines."""
     return Differences(
-        _count_unequal(one.states, other.states),
-        _count_unequal(one.outputs, other.outputs),
-        ((one.rejected - other.rejected) + (other.rejected - one.rejected)).total(),
-        sum(abs(a - b) for a, b in zip(_final_counts(one.counts), _final_counts(other.counts), strict=True)),
+        _count_unequal(first.states, other.states),
+        _count_unequal(first.outputs, other.outputs),
+        ((first.rejected - other.rejected) + (other.rejected - first.rejected)).total(),
+        sum(abs(a - b) for a, b in zip(_final_counts(first.counts), _final_counts(other.counts), strict=True)),
     )
 
 
-def _count_unequal(one: dict[str, Any], other: dict[str, Any]) -> int:
+def _count_unequal(first: dict[str, Any], other: dict[str, Any]) -> int:
     missing = object()
-    return sum(one.get(name, missing) != other.get(name, missing) for name in one.keys() | other.keys())
+    return sum(first.get(name, missing) != other.get(name, missing) for name in first.keys() | other.keys())
 
 
 def _final_counts(counts: Counts) -> tuple[int, ...]:
@@ -103,11 +103,11 @@ def worker_result(inspector: DatabaseInspector, delivered: dict[str, Any]) -> En
     """Return the result in a worker's database, with its delivered outputs by effect id."""
     return EngineOutcome(
         {
-            each.group: (_status(each), each.reached, *(each.state[name] for name in FIELDS))
-            for each in inspector.groups()
+            group.group: (_status(group), group.reached, *(group.state[name] for name in FIELDS))
+            for group in inspector.groups()
         },
         delivered,
-        Counter((each.group, each.reason) for each in inspector.rejected()),
+        Counter((message.group, message.reason) for message in inspector.rejected()),
         inspector.counts(),
     )
 

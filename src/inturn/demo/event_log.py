@@ -42,7 +42,9 @@ def build_event_log(
         committed: for each step the time of its commit, ISO 8601, and its duration in seconds.
         killed: time of the kill of Spark.
     """
-    ends = [(dt.datetime.fromisoformat(at).timestamp() - began, seconds) for at, seconds in committed]
+    ends = [
+        (dt.datetime.fromisoformat(committed_at).timestamp() - began, seconds) for committed_at, seconds in committed
+    ]
     return EventLog(
         WIDTH_S,
         {name: _intervals(time.timestamp() - began for time in times) for name, times in sent.items()},
@@ -53,9 +55,9 @@ def build_event_log(
 
 
 def _intervals(times_s: Iterable[float]) -> list[int]:
-    found: list[int] = []
+    counts: list[int] = []
     for time_s in times_s:
-        at = max(int(time_s / WIDTH_S), 0)
-        found += [0] * (at + 1 - len(found))
-        found[at] += 1
-    return found
+        interval = max(int(time_s / WIDTH_S), 0)
+        counts += [0] * (interval + 1 - len(counts))
+        counts[interval] += 1
+    return counts

@@ -139,17 +139,19 @@ def by_aircraft(legs: Iterable[Leg]) -> dict[str, list[Leg]]:
 
 def events(legs: Iterable[Leg]) -> list[FlightEvent]:
     """Return all messages of known aircraft, each with its revision: 1, 2, 3 … within its tail number."""
-    found = []
+    flight_events = []
     for tail, own in by_aircraft(legs).items():
-        happened = [(leg, *what) for leg in own for what in _leg_events(leg)]
-        found += [_event(tail, revision, *what) for revision, what in enumerate(happened, start=1)]
-    return found
+        happened = [(leg, *leg_event) for leg in own for leg_event in _leg_events(leg)]
+        flight_events += [_event(tail, revision, *occurrence) for revision, occurrence in enumerate(happened, start=1)]
+    return flight_events
 
 
 def strays(legs: Iterable[Leg]) -> list[dict[str, Any]]:
     """Return the messages without an aircraft, as rows, since they are not a valid ``FlightEvent``."""
     nameless = [leg for leg in legs if leg.tail is None]
-    rows = [msgspec.structs.asdict(_event("", 0, leg, *what)) for leg in nameless for what in _leg_events(leg)]
+    rows = [
+        msgspec.structs.asdict(_event("", 0, leg, *leg_event)) for leg in nameless for leg_event in _leg_events(leg)
+    ]
     return [row | {"tail": None, "revision": None} for row in rows]
 
 
@@ -160,7 +162,7 @@ def _leg_events(leg: Leg) -> list[tuple[str, datetime]]:
     return [("departed", leg.departed), *landing]
 
 
-def _event(tail: str, revision: int, leg: Leg, kind: str, at: datetime) -> FlightEvent:
+def _event(tail: str, revision: int, leg: Leg, kind: str, event_time: datetime) -> FlightEvent:
     return FlightEvent(
         tail=tail,
         revision=revision,
@@ -169,20 +171,20 @@ def _event(tail: str, revision: int, leg: Leg, kind: str, at: datetime) -> Fligh
         origin=leg.origin,
         dest=leg.dest,
         scheduled=leg.scheduled,
-        at=at,
+        at=event_time,
         minutes=leg.minutes if kind == "landed" else None,
     )
 
 
 def truth(legs: Iterable[Leg]) -> dict[str, Truth]:
     """Return the true state of each aircraft, from its legs alone, without messages or handlers."""
-    found = {}
+    truths = {}
     for tail, own in by_aircraft(legs).items():
         flown = [leg for leg in own if leg.departed is not None]
         landed = [leg for leg in flown if leg.landed is not None]
         location = _location(flown[-1]) if flown else None
-        found[tail] = Truth(location, len(landed), sum(leg.minutes or 0 for leg in landed))
-    return found
+        truths[tail] = Truth(location, len(landed), sum(leg.minutes or 0 for leg in landed))
+    return truths
 
 
 def _location(last: Leg) -> str:

@@ -22,8 +22,8 @@ def free_port() -> int:
     low = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32768
     # At random, since other processes look for ports at the same time.
     for port in random.SystemRandom().sample(range(low // 2, low), low // 2):
-        with socket.socket() as taken, suppress(OSError):
-            taken.bind(("127.0.0.1", port))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
             if port not in _given:
                 _given.add(port)
                 return port

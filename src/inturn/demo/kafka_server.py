@@ -108,20 +108,20 @@ def fetch(folder: Path, **artifact: Any) -> str:
         folder: folder of the artifact; the libraries are in its folder ``jars``.
         artifact: ``group``, ``artifact``, ``version`` and ``more`` of its dependency; default: Kafka.
     """
-    if why := missing():
-        return why
+    if reason := missing():
+        return reason
     if (folder / "complete").exists():
         return ""
     kafka = {"group": "org.apache.kafka", "artifact": "kafka_2.13", "version": VERSION, "more": ""}
-    wanted = kafka | artifact
+    coordinates = kafka | artifact
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(_POM.format(**wanted), encoding="utf-8")
+    (folder / "pom.xml").write_text(_POM.format(**coordinates), encoding="utf-8")
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_S)
     except subprocess.TimeoutExpired:
-        return f"Maven did not fetch {wanted['artifact']} within {_FETCH_S} s"
+        return f"Maven did not fetch {coordinates['artifact']} within {_FETCH_S} s"
     if done.returncode != 0:
-        return f"Maven cannot fetch {wanted['artifact']}: {done.stdout[-500:]}"
+        return f"Maven cannot fetch {coordinates['artifact']}: {done.stdout[-500:]}"
     (folder / "complete").touch()
     return ""

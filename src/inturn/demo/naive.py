@@ -40,10 +40,10 @@ class WrongCounts:
 
 def compare(truth: Mapping[str, Truth], answers: Mapping[str, NaiveAnswer]) -> WrongCounts:
     """Count the aircraft with an answer that differs from the truth; an aircraft without an answer is wrong in all."""
-    found = [faults(true, answers.get(tail)) for tail, true in truth.items()]
-    found += [faults(Truth(None, 0, 0), answer) for tail, answer in answers.items() if tail not in truth]
-    location, legs, minutes, phantoms = (sum(each) for each in zip(*found, strict=True))
-    return WrongCounts(sum(map(any, found)), location, legs, minutes, phantoms)
+    aircraft_faults = [faults(true, answers.get(tail)) for tail, true in truth.items()]
+    aircraft_faults += [faults(Truth(None, 0, 0), answer) for tail, answer in answers.items() if tail not in truth]
+    location, legs, minutes, phantoms = (sum(column) for column in zip(*aircraft_faults, strict=True))
+    return WrongCounts(sum(map(any, aircraft_faults)), location, legs, minutes, phantoms)
 
 
 def faults(true: Truth, answer: NaiveAnswer | None) -> tuple[bool, bool, bool, bool]:

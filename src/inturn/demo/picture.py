@@ -31,7 +31,7 @@ def _title(drawing: Drawing, result: DemoResult) -> None:
     wrong, right = result.wrong[NAIVE].aircraft, result.wrong[SPARK].aircraft
     answer = (f"In order: {right:,}.", 23.0, RIGHT, "bold")
     drawing.text((30, 36), f"In order of arrival: {wrong:,} aircraft wrong.", 23, WRONG, bold=True, suffix=answer)
-    came = (
+    input_text = (
         f"{result.messages:,} messages about {result.aircraft:,} aircraft leaving New York, 1 to 14 January 2013, "
         f"sent to one queue by {len(result.producers)} processes at the same time:"
     )
@@ -39,7 +39,7 @@ def _title(drawing: Drawing, result: DemoResult) -> None:
         f"{result.late:,} are hours late, {result.twice:,} arrive twice, 1 arrives again with other content. "
         "Spark is killed in the middle."
     )
-    drawing.text((30, 62), came, 12.5, GREY)
+    drawing.text((30, 62), input_text, 12.5, GREY)
     drawing.text((30, 81), badly, 12.5, GREY)
 
 
@@ -51,18 +51,18 @@ def _knot(plot: Plot, knot: Knot) -> None:
     """Draw three columns: as it happened, as delivered, as applied; a line follows each message."""
     _headed(plot, f"One aircraft, {knot.tail}: out of order on arrival, in order again with inturn", 31)
     drawing, last, last_place = plot.drawing, len(knot.labels) - 1, len(knot.arrivals) - 1
-    colours = [_ramp(at / last) for at in range(last + 1)]
+    colours = [_ramp(step / last) for step in range(last + 1)]
     left, middle, right = 0.32, 0.62, 0.92
     dots: list[tuple[Place, str, str]] = []
     for place, revision in enumerate(knot.arrivals):
-        came, turn = plot.at(middle, 1 - place / last_place), 1 - (revision - 1) / last
+        arrival, height = plot.at(middle, 1 - place / last_place), 1 - (revision - 1) / last
         colour, copy = colours[revision - 1], revision in knot.arrivals[:place]
-        _curve(drawing, plot.at(left, turn), came, colour, faint=copy)
-        dots.append((came, WHITE if copy else colour, colour))
+        _curve(drawing, plot.at(left, height), arrival, colour, faint=copy)
+        dots.append((arrival, WHITE if copy else colour, colour))
         if copy:
-            drawing.text((came[0] + 14, came[1]), "copy", 10, GREY)
+            drawing.text((arrival[0] + 14, arrival[1]), "copy", 10, GREY)
         else:
-            _curve(drawing, came, plot.at(right, turn), colour)
+            _curve(drawing, arrival, plot.at(right, height), colour)
     for revision, (colour, label) in enumerate(zip(colours, knot.labels, strict=True), start=1):
         happened, applied = (plot.at(x, 1 - (revision - 1) / last) for x in (left, right))
         dots += [(happened, colour, colour), (applied, colour, colour)]
@@ -76,18 +76,18 @@ def _knot(plot: Plot, knot: Knot) -> None:
 
 def _ramp(part: float) -> str:
     """Return the colour at a part of the ramp."""
-    at = min(int(part * (len(RAMP) - 1)), len(RAMP) - 2)
-    between = part * (len(RAMP) - 1) - at
-    ends = [[int(colour[digit : digit + 2], 16) for digit in (1, 3, 5)] for colour in RAMP[at : at + 2]]
+    index = min(int(part * (len(RAMP) - 1)), len(RAMP) - 2)
+    between = part * (len(RAMP) - 1) - index
+    ends = [[int(colour[digit : digit + 2], 16) for digit in (1, 3, 5)] for colour in RAMP[index : index + 2]]
     return "#" + "".join(f"{round(low + between * (high - low)):02x}" for low, high in zip(*ends, strict=True))
 
 
 def _curve(drawing: Drawing, start: Place, end: Place, colour: str, *, faint: bool = False) -> None:
     """Draw an S-shaped line with level ends, so that crossings stand out."""
     half = (start[0] + end[0]) / 2
-    way = "M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}".format(*start, half, start[1], half, end[1], *end)
+    path = "M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}".format(*start, half, start[1], half, end[1], *end)
     width, dash = (1.3, "2.6 2.6") if faint else (2.4, "")
-    drawing.shape("path", d=way, fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dash)
+    drawing.shape("path", d=path, fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dash)
 
 
 def _bars(plot: Plot, result: DemoResult) -> None:
@@ -98,8 +98,8 @@ def _bars(plot: Plot, result: DemoResult) -> None:
         (SPARK, "inturn, on Spark and in process", RIGHT),
     )
     longest = max(result.wrong[key].aircraft for key, _, _ in bars) or 1
-    for at, (key, name, colour) in enumerate(bars):
-        wrong, base = result.wrong[key], 2 - at
+    for index, (key, name, colour) in enumerate(bars):
+        wrong, base = result.wrong[key], 2 - index
         width = wrong.aircraft / longest
         plot.box((0, base - 0.17), (max(width, 0.012), base + 0.17), colour)
         plot.drawing.text(plot.at(0, base + 0.3), name, 13)
@@ -126,11 +126,11 @@ def _course(drawing: Drawing, course: EventLog, kill: Kill) -> None:
     _name(plot, base, "inturn on Spark")
     for number, (begin, until) in enumerate(course.steps, start=1):
         plot.box((begin, base), (until - 0.001 * end, base + 0.62), RIGHT)
-        said = f"{number}, again" if number == kill.step else str(number)
-        drawing.text(plot.at((begin + until) / 2, base + 0.3), said, 9, WHITE, "middle")
+        label = f"{number}, again" if number == kill.step else str(number)
+        drawing.text(plot.at((begin + until) / 2, base + 0.3), label, 9, WHITE, "middle")
     plot.line([(died, base - 0.1), (died, base + 0.7)], WRONG, 2.5)
-    said = f"kill -9 in step {kill.step}, before its commit"
-    drawing.text(plot.at(died + 0.005 * end, base + 0.3), said, 10, WRONG)
+    label = f"kill -9 in step {kill.step}, before its commit"
+    drawing.text(plot.at(died + 0.005 * end, base + 0.3), label, 10, WRONG)
     for second in rounds(0, int(end), 10):
         drawing.text(plot.at(second, base - 0.45), str(second), 9.5, GREY, "middle")
 
@@ -138,8 +138,8 @@ def _course(drawing: Drawing, course: EventLog, kill: Kill) -> None:
 def _lane(plot: Plot, base: float, name: str, counts: Sequence[int], colour: str, width_s: float) -> None:
     """Draw a lane of small bars, one for each interval."""
     highest = max(counts, default=0) or 1
-    for at, count in enumerate(counts):
-        plot.box((at * width_s, base), ((at + 1) * width_s, base + 0.8 * count / highest), colour)
+    for interval, count in enumerate(counts):
+        plot.box((interval * width_s, base), ((interval + 1) * width_s, base + 0.8 * count / highest), colour)
     _name(plot, base, name)
 
 
@@ -156,8 +156,8 @@ def _counts(plot: Plot, engines: Mapping[str, Counts]) -> None:
     columns["rejected"] = 0.79
     for name, x in columns.items():
         text(plot.at(x, 0.97), name, 11.5, GREY, "end")
-    for line, (engine, counts) in enumerate(engines.items()):
-        y = 0.6 - 0.46 * line
+    for row, (engine, counts) in enumerate(engines.items()):
+        y = 0.6 - 0.46 * row
         text(plot.at(0, y), engine, 12, GREY)
         for (name, x), sign in zip(columns.items(), (*"+=++++", ""), strict=True):
             number = sum(counts.rejected.values()) if name == "rejected" else getattr(counts, name)

@@ -87,8 +87,8 @@ class RabbitServer:
         watch, *_ = self._processes
         watch.terminate()
         os.killpg(self._epmd.pid, signal.SIGKILL)
-        for each in self._processes:
-            each.wait()
+        for process in self._processes:
+            process.wait()
 
 
 @contextmanager

@@ -146,16 +146,16 @@ class DemoResult:
 
 def total(steps: Sequence[Counts]) -> Counts:
     """Return the sum of all steps."""
-    found = Counts()
+    counts_sum = Counts()
     for counts in steps:
-        found.add(counts)
-    return found
+        counts_sum.add(counts)
+    return counts_sum
 
 
 def knot_of(tail: str, own: Sequence[FlightEvent]) -> Knot:
     """Return the knot of one aircraft, from its messages in order of arrival."""
     first = {event.revision: event for event in reversed(own)}
-    return Knot(tail, [_label(first[at]) for at in sorted(first)], [event.revision for event in own])
+    return Knot(tail, [_label(first[revision]) for revision in sorted(first)], [event.revision for event in own])
 
 
 def _label(event: FlightEvent) -> str:
@@ -181,11 +181,15 @@ def choose_knot(events: Sequence[FlightEvent], tails: Sequence[str]) -> Knot:
 
 
 def choose_examples(
-    truth: Mapping[str, Truth], found: Mapping[str, Mapping[str, NaiveAnswer]], first: Sequence[str], count: int = 6
+    truth: Mapping[str, Truth],
+    all_answers: Mapping[str, Mapping[str, NaiveAnswer]],
+    first: Sequence[str],
+    count: int = 6,
 ) -> list[Example]:
     """Return some aircraft that the naive pipeline got wrong: those in ``first``, then those with the most faults."""
-    wrong = [tail for tail, true in truth.items() if any(faults(true, found[NAIVE].get(tail)))]
-    wrong.sort(key=lambda tail: (tail not in first, -sum(faults(truth[tail], found[NAIVE].get(tail))), tail))
+    wrong = [tail for tail, true in truth.items() if any(faults(true, all_answers[NAIVE].get(tail)))]
+    wrong.sort(key=lambda tail: (tail not in first, -sum(faults(truth[tail], all_answers[NAIVE].get(tail))), tail))
     return [
-        Example(tail, truth[tail], {name: answers[tail] for name, answers in found.items()}) for tail in wrong[:count]
+        Example(tail, truth[tail], {name: answers[tail] for name, answers in all_answers.items()})
+        for tail in wrong[:count]
     ]

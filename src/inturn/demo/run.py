@@ -123,10 +123,10 @@ def prepare(out: Path) -> None:
     Raises:
         SetupError: if the folder contains a file with a name that the demo uses, and no demo created the folder.
     """
-    made = [path for name in CREATED_FILES if (path := out / name).exists()]
-    if made and not (out / MARK).exists():
-        raise SetupError(f"{made[0]} exists and was not created by the demo; set another folder with --out")
-    for path in made:
+    old_files = [path for name in CREATED_FILES if (path := out / name).exists()]
+    if old_files and not (out / MARK).exists():
+        raise SetupError(f"{old_files[0]} exists and was not created by the demo; set another folder with --out")
+    for path in old_files:
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -155,27 +155,27 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
             delivery.write(posts, _file(out, airline))
     with ExitStack() as stack:
         db = stack.enter_context(inturn.open(out / DATABASE))
-        way = _Route(_source(out), None)
+        route = _Route(_source(out), None)
         if broker is not None:
             with part(f"Starting {broker.name}"):
-                way = _route_through(stack, broker, db.queue(QUEUE))
-        happened = _run_engines(out, db.queue(QUEUE), sent.producers, way, part, stack, spark)
+                route = _route_through(stack, broker, db.queue(QUEUE))
+        happened = _run_engines(out, db.queue(QUEUE), sent.producers, route, part, stack, spark)
         with part("Reading the results of both engines"):
             log = _log(db.queue(QUEUE))
             manifests = [*SparkStore(out / STORE).manifests_after(0)]
-            steps = [Counts(**each.counts) for each in manifests]
+            steps = [Counts(**manifest.counts) for manifest in manifests]
             session, killed = happened.session, crash.KILLED_STEP
             before = inturn.spark.read(session, out / STORE, "states", step=killed - 1)
             kill = Kill(killed, steps[killed - 1].received, before.where("status = 'waiting'").count())
             on_spark = engines.spark_result(session, out / STORE, results.total(steps))
             in_process = engines.worker_result(DatabaseInspector(db, aircraft.name), happened.landed)
         with part("Computing last write wins, with and without copies"):
-            found = _naive(session, out) | {SPARK: on_spark.answers(), PROCESS: in_process.answers()}
+            all_answers = _naive(session, out) | {SPARK: on_spark.answers(), PROCESS: in_process.answers()}
     sent_at: dict[str, list[dt.datetime]] = {name: [] for name in sent.producers}
     for message in log:
         sent_at[message.attributes.get("airline") or message.body["airline"]].append(message.sent_at)
     events = [msgspec.convert(message.body, flights.FlightEvent) for message in log if message.group]
-    wrong = [tail for tail, true in truth.items() if any(naive.faults(true, found[NAIVE].get(tail)))]
+    wrong = [tail for tail, true in truth.items() if any(naive.faults(true, all_answers[NAIVE].get(tail)))]
     knot = results.choose_knot(events, wrong or list(truth))
     return DemoResult(
         messages=sum(map(len, sent.producers.values())),
@@ -190,16 +190,16 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
         differences=engines.differences(on_spark, in_process),
         outputs=len(on_spark.outputs),
         landings=sum(true.legs for true in truth.values()),
-        wrong={name: naive.compare(truth, answers) for name, answers in found.items()},
+        wrong={name: naive.compare(truth, answers) for name, answers in all_answers.items()},
         course=build_event_log(
             happened.began,
             sent_at,
             happened.landed_at,
-            [(each.committed, each.seconds) for each in manifests],
+            [(manifest.committed, manifest.seconds) for manifest in manifests],
             happened.killed,
         ),
         knot=knot,
-        examples=results.choose_examples(truth, found, [knot.tail, sent.contradicted]),
+        examples=results.choose_examples(truth, all_answers, [knot.tail, sent.contradicted]),
         misspelt=sent.misspelt,
         stopped={SPARK: on_spark.stopped, PROCESS: in_process.stopped},
         intake=happened.intake,
@@ -222,7 +222,7 @@ class _Route:
         while (counts := self.ingest.counts).received + counts.rejected < messages:
             if time.monotonic() > until:
                 raise InturnError(
-                    f"of {messages} messages only {counts} arrived through {self.broker}; {self.ingest.trouble}"
+                    f"of {messages} messages only {counts} arrived through {self.broker}; {self.ingest.problem}"
                 )
             time.sleep(_POLL_S)
         return Intake(self.broker, counts.received, counts.rejected)
@@ -257,7 +257,7 @@ def _run_engines(
     out: Path,
     queue: Queue,
     posts: Mapping[str, Sequence[Post]],
-    way: _Route,
+    route: _Route,
     part: "Part",
     stack: ExitStack,
     spark: "SparkSession | None",
@@ -282,7 +282,7 @@ def _run_engines(
         ):
             began = time.time() + START_S
             streaming = processes.stream(*places)
-            senders = [processes.producer(way.target, _file(out, name), began) for name in posts]
+            senders = [processes.producer(route.target, _file(out, name), began) for name in posts]
             processes.wait_for_end(streaming, -signal.SIGKILL)
             killed = time.time()
         with part("Spark is started again, and continues until all messages are processed"):
@@ -291,7 +291,7 @@ def _run_engines(
             try:
                 for sender in senders:
                     processes.wait_for_end(sender)
-                intake = way.end(sum(map(len, posts.values())))
+                intake = route.end(sum(map(len, posts.values())))
                 query = crash.drain_stream(query, lambda: crash.continue_stream(session, *places))
             finally:
                 query.stop()

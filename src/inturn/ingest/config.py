@@ -259,10 +259,10 @@ class IngestConfig(TelemetrySettings, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Check that no source of a database is defined twice."""
-        names = [(each.name, each.queue.rpartition("#")[0]) for each in self.sources]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"source {twice[0]!r} is defined twice; give each source its own name")
+        names = [(source.name, source.queue.rpartition("#")[0]) for source in self.sources]
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        if duplicate is not None:
+            raise InputError(f"source {duplicate[0]!r} is defined twice; give each source its own name")
 
 
 def is_server_config(path: Path) -> bool:

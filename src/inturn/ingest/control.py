@@ -61,7 +61,7 @@ class SourceControl:
         """Return the number and the size of the stored rejected records."""
         return self._read(lambda store, _now_ms: store.sources.rejected_total(self._name))
 
-    def troubles(self) -> dict[str, str]:
+    def problems(self) -> dict[str, str]:
         """Return the current errors of the instances, by instance, such as too many rejected records."""
         return self._read(lambda store, now_ms: store.sources.errors(self._name, now_ms))
 
@@ -82,9 +82,9 @@ class SourceControl:
         if partitions and not places:
             self._read(lambda store, _now_ms: _check_exists(self._name, store))
         return [
-            each
-            for each in places
-            if (not numbers or each.number in numbers) and (not partitions or each.partition in partitions)
+            place
+            for place in places
+            if (not numbers or place.number in numbers) and (not partitions or place.partition in partitions)
         ]
 
     def resend(
@@ -152,11 +152,13 @@ class SourceControl:
         for batch in batches(self.rejected_places(numbers=numbers, partitions=partitions)):
             records, comparison = map_records(intake, self._records(batch)), None
             if intake.knows_ids:
-                comparison = self._compare([each.draft for each in records if each.draft is not None], known_digests)
+                comparison = self._compare(
+                    [record.draft for record in records if record.draft is not None], known_digests
+                )
             index = 0
-            for each in records:
-                yield preview(each, index, comparison)
-                index += each.draft is not None
+            for record in records:
+                yield preview(record, index, comparison)
+                index += record.draft is not None
 
     def _compare(self, drafts: Sequence[Draft], known_digests: dict[str, str]) -> DraftComparison:
         """Compare drafts with the known ids and with ``known_digests``, and add their new ids to it."""
@@ -184,7 +186,7 @@ class SourceControl:
         """
         selected_numbers = sorted(numbers)
         if partitions or not numbers:
-            selected_numbers = [each.number for each in self.rejected_places(numbers=numbers, partitions=partitions)]
+            selected_numbers = [place.number for place in self.rejected_places(numbers=numbers, partitions=partitions)]
         count = 0
         for start in range(0, len(selected_numbers), source_limits.INGEST_RECORDS):
             batch = selected_numbers[start : start + source_limits.INGEST_RECORDS]
@@ -207,9 +209,9 @@ class SourceControl:
     def moved(self) -> Iterator[MovedRecord]:
         """Yield the messages that wait because their group came from another partition before, in order."""
         after = 0
-        while found := self._moved_page(after):
-            yield from found
-            after = found[-1].number
+        while page := self._moved_page(after):
+            yield from page
+            after = page[-1].number
 
     def _moved_page(self, after: int) -> list[MovedRecord]:
         return self._read(lambda store, _now_ms: store.sources.moved(self._name, after, limits.READ_MESSAGES))
@@ -256,7 +258,7 @@ class SourceControl:
         if not waiting:  # another process has accepted it
             return 0
         first = waiting[0]
-        sent = [each for each in waiting if (each.partition, each.queue) == (first.partition, first.queue)]
+        sent = [message for message in waiting if (message.partition, message.queue) == (first.partition, first.queue)]
         queue = queue_of(store, first.queue)
         max_depth = queue.settings.max_depth
         if max_depth is not None and len(sent) > max_depth:
@@ -267,17 +269,17 @@ class SourceControl:
                 "configure' until they are accepted"
             )
         store.sources.move_homes(self._name, first.partition, {group: first.position})
-        store.sources.remove_moved([each.number for each in sent])
+        store.sources.remove_moved([message.number for message in sent])
         store.send(queue, [*map(draft_of, sent)], now_ms)
         return len(sent)
 
     def pause(self, *partitions: str) -> int:
         """Stop reading the given partitions, or all; return the number of changed ones."""
-        return self._change(partitions, lambda each: each._replace(is_paused=True, owner=None))
+        return self._change(partitions, lambda row: row._replace(is_paused=True, owner=None))
 
     def resume(self, *partitions: str) -> int:
         """Continue the given paused partitions, or all; return the number of changed ones."""
-        return self._change(partitions, lambda each: each._replace(is_paused=False))
+        return self._change(partitions, lambda row: row._replace(is_paused=False))
 
     def seek(self, position: Any, *partitions: str) -> int:
         """Set the position to continue from; None: the start. This also releases a refused partition.
@@ -293,10 +295,10 @@ class SourceControl:
             InputError: if the position is not valid for this source.
         """
 
-        def set_position(each: SourcePartition) -> SourcePartition:
-            incarnation = DECIDED + each.incarnation.removeprefix(DECIDED)
-            text = seek_position_json(each.position_form, position)
-            free = each._replace(note=None, owner=None, is_finished=False, gone_ms=None)
+        def set_position(row: SourcePartition) -> SourcePartition:
+            incarnation = DECIDED + row.incarnation.removeprefix(DECIDED)
+            text = seek_position_json(row.position_form, position)
+            free = row._replace(note=None, owner=None, is_finished=False, gone_ms=None)
             return free._replace(position=text, incarnation=incarnation)
 
         return self._change(partitions, set_position)
@@ -304,17 +306,17 @@ class SourceControl:
     def _change(self, names: tuple[str, ...], change: Callable[[SourcePartition], SourcePartition]) -> int:
         def change_rows(store: SqlStore, now_ms: int) -> int:
             known = store.sources.locked_partitions(self._name)
-            missing = sorted(set(names) - {each.name for each in known})
+            missing = sorted(set(names) - {row.name for row in known})
             if missing or not known:
                 _check_exists(self._name, store)
-                existing = ", ".join(each.name for each in known) or "none"
+                existing = ", ".join(row.name for row in known) or "none"
                 missing_text = f"partition {missing[0]!r}" if missing else "partition"
                 raise InputError(f"source {self._name!r} has no {missing_text}; existing partitions: {existing}")
             count = 0
-            for each in known:
-                changed = change(each)
-                if (each.name in names if names else each.name != FORGOTTEN) and changed != each:
-                    store.sources.save(self._name, changed._replace(epoch=each.epoch + 1, moved_ms=now_ms))
+            for row in known:
+                changed = change(row)
+                if (row.name in names if names else row.name != FORGOTTEN) and changed != row:
+                    store.sources.save(self._name, changed._replace(epoch=row.epoch + 1, moved_ms=now_ms))
                     count += 1
             return count
 

@@ -215,10 +215,12 @@ def sequence_of(source: Mapping[str, Any]) -> LogSequence:
         MappingError: if it is something else.
     """
     text = source.get("sequence")
-    found = decoded("sequence", text) if isinstance(text, str) else None
-    if not isinstance(found, list) or len(found) != 2:
+    positions = decoded("sequence", text) if isinstance(text, str) else None
+    if not isinstance(positions, list) or len(positions) != 2:
         raise MappingError(f"the sequence is {text!r}; expected a text that holds a JSON array of two positions")
-    return LogSequence(*(None if each is None else _number("sequence", each, 2**64 - 1) for each in found))
+    return LogSequence(
+        *(None if position is None else _number("sequence", position, 2**64 - 1) for position in positions)
+    )
 
 
 def merged(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:

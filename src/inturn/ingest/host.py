@@ -80,7 +80,7 @@ class Ingest(ThreadLoop):
     Attributes:
         intake: the rule by which records become messages, for :meth:`SourceControl.resend`.
         counts: the counts of the current run.
-        report: whether the source is being read, and the current trouble of the source, the queue or the database.
+        report: whether the source is being read, and the current problem of the source, the queue or the database.
 
     Raises:
         InputError: if a name or number is not valid, or ``once`` is asked of a source without positions, and the
@@ -122,7 +122,7 @@ class Ingest(ThreadLoop):
         self._instance = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._batch, self._lease_s = batch, lease_s
         self.report = IngestReport(name, queue.name, queue.writer.database)
-        self._leases = PartitionLeases(source, name, self._instance, lease_s, self._transact, lambda: self.trouble)
+        self._leases = PartitionLeases(source, name, self._instance, lease_s, self._transact, lambda: self.problem)
         self._commit_size = batch  # number of records that the queue is tried with; fewer after it was full
         self._first_attempt = threading.Event()  # the first attempt has been made
 
@@ -146,7 +146,7 @@ class Ingest(ThreadLoop):
         with ``caught up`` ends with the error if it cannot start, or if it makes no progress while the pauses grow to
         their longest, for about a minute: wrong credentials do not mend themselves. A full queue takes as many messages
         as it has room for; the rest waits, also with ``caught up``, since a worker may be running: the log and
-        :attr:`trouble` report it at once. ``caught up`` also waits for the leases of other instances, in case they
+        :attr:`problem` report it at once. ``caught up`` also waits for the leases of other instances, in case they
         died, and takes their partitions over.
 
         Raises:
@@ -193,9 +193,9 @@ class Ingest(ThreadLoop):
         return self.counts
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """The current error of the source or database, or a full queue, or a standstill; empty: none."""
-        return self.report.trouble
+        return self.report.problem
 
     @override
     def _run_alone(self) -> None:
@@ -230,7 +230,7 @@ class Ingest(ThreadLoop):
             if not count:  # stopped
                 return False
             reach("ingested")
-            records = [each for each in records[count:] if each.partition in self._leases.epochs]
+            records = [record for record in records[count:] if record.partition in self._leases.epochs]
         return True
 
     def _commit_records(self, records: Sequence[SourceRecord]) -> int:
@@ -293,11 +293,11 @@ class Ingest(ThreadLoop):
         Partitions that this instance does not own are left out.
         """
         committed, drafts = dict[str, IngestBatch](), list[Draft]()
-        for each in batches:
-            row = store.sources.partition(self._name, each.partition)
-            if row is None or row.owner != self._instance or row.epoch != each.epoch or row.is_paused:
+        for read_batch in batches:
+            row = store.sources.partition(self._name, read_batch.partition)
+            if row is None or row.owner != self._instance or row.epoch != read_batch.epoch or row.is_paused:
                 continue
-            batch = self.intake.new_records(store.sources, each, now_ms)
+            batch = self.intake.new_records(store.sources, read_batch, now_ms)
             committed[batch.partition] = batch
             drafts += batch.drafts
             may_drop = not self._source.forgets_confirmed

@@ -58,7 +58,7 @@ class PartitionLeases:
         instance: the instance.
         lease_s: how long the other instances wait for this one if it dies, in seconds.
         transact: runs a function of the store and the time in a transaction.
-        trouble: returns the current error, which is stored with the lease for other processes; empty: none.
+        problem: returns the current error, which is stored with the lease for other processes; empty: none.
 
     Attributes:
         epochs: the epoch of each open partition.
@@ -72,13 +72,13 @@ class PartitionLeases:
         instance: str,
         lease_s: float,
         transact: Callable[[Callable[[SqlStore, int], Any]], Any],
-        trouble: Callable[[], str],
+        problem: Callable[[], str],
     ) -> None:
         self._source, self._name, self._instance = source, name, instance
         self._lease_s, self._transact = lease_s, transact
         self.epochs: dict[str, int] = {}
         self.has_all = False
-        self._trouble = trouble
+        self._problem = problem
         self._removed = RemovedPartitions(name, source.is_removed)
         self._next_refresh_s = 0.0
         self._last_progress_s: float | None = None  # of the polling thread; None: it reads nothing
@@ -182,7 +182,7 @@ class PartitionLeases:
     def renew(self, store: SqlStore, now_ms: int) -> None:
         """Extend the leases of all our partitions."""
         until_ms = now_ms + round(self._lease_s * 1000)
-        store.sources.instances(self._name, self._instance, until_ms, now_ms, self._trouble())
+        store.sources.instances(self._name, self._instance, until_ms, now_ms, self._problem())
         store.sources.renew(self._name, self._instance, until_ms)
 
     # --- looking ---
@@ -207,7 +207,7 @@ class PartitionLeases:
     ) -> dict[str, SourcePartition]:
         sources, until_ms = store.sources, now_ms + round(self._lease_s * 1000)
         sources.lock(self._name)
-        instances = sources.instances(self._name, self._instance, until_ms, now_ms, self._trouble())
+        instances = sources.instances(self._name, self._instance, until_ms, now_ms, self._problem())
         self._mark_finished(sources, done, self.epochs)
         readable = self._readable(sources, incarnations, now_ms)
         plan = share(list(readable.values()), instances, self._instance, now_ms)
@@ -233,14 +233,14 @@ class PartitionLeases:
 
     def _readable(self, sources: SourceStore, incarnations: dict[str, str], now_ms: int) -> dict[str, SourcePartition]:
         """Return the partitions that may be read, with their updated state."""
-        unfinished = {each.name: each for each in sources.unfinished(self._name)}
+        unfinished = {row.name: row for row in sources.unfinished(self._name)}
         finished = sources.finished(self._name)
         returned = {name for name, row in unfinished.items() if row.is_missing and name in incarnations}
         waiting = {
             name for name, row in unfinished.items() if row.is_paused or (row.note is not None and name not in returned)
         }
         known = finished | {name: row.incarnation for name, row in unfinished.items()}
-        if all(name in waiting or known.get(name) == each for name, each in incarnations.items()):  # as nearly always
+        if all(name in waiting or known.get(name) == new for name, new in incarnations.items()):  # as nearly always
             self._removed.mark_removed(sources, finished, incarnations, now_ms)
             self._removed.note_losses(sources, self._unlisted(unfinished.values(), incarnations, now_ms))
             readable_rows = {
@@ -294,11 +294,11 @@ class PartitionLeases:
         self, sources: SourceStore, rows: dict[str, SourcePartition], current: Mapping[str, PartitionComparison]
     ) -> None:
         """Move stored state to the current partition names; the fencing epoch of a name never decreases."""
-        names = {each.stored_name: name for name, each in current.items() if each.stored_name != name}
+        names = {comparison.stored_name: name for name, comparison in current.items() if comparison.stored_name != name}
         names |= {
-            name: each.displaced_name
-            for name, each in current.items()
-            if each.displaced_name is not None and name not in names
+            name: comparison.displaced_name
+            for name, comparison in current.items()
+            if comparison.displaced_name is not None and name not in names
         }
         affected = {name: rows.pop(name) for name in {*names, *names.values()} & rows.keys()}
         epoch = 1 + max((row.epoch for row in affected.values()), default=0)

@@ -149,14 +149,14 @@ def with_attributes(
             return None
         value = decoded("body", record.body) if reads_body and record.body is not None else None
         try:
-            read = {name: each(record, value) for name, each in readers.items() if each is not None}
-            found = msgspec.json.encode({name: each for name, each in read.items() if each is not None})
+            read = {name: reader(record, value) for name, reader in readers.items() if reader is not None}
+            attributes = msgspec.json.encode({name: value for name, value in read.items() if value is not None})
         except _ENCODING_ERRORS as error:
             raise MappingError(str(error)) from error
-        size = len(found) + len(mapped.body.encode() if isinstance(mapped.body, str) else mapped.body)
+        size = len(attributes) + len(mapped.body.encode() if isinstance(mapped.body, str) else mapped.body)
         if size > limits.BODY_BYTES:
             raise MappingError(f"body and attributes have {size:,} bytes; at most {limits.BODY_BYTES:,} are allowed")
-        return mapped._replace(attributes=found.decode())
+        return mapped._replace(attributes=attributes.decode())
 
     return draft
 
@@ -205,10 +205,10 @@ def _key_text(record: SourceRecord, _value: Any) -> str | None:
 
 def _header(headers: Mapping[str, bytes | str], names: list[str]) -> Any:
     if not names:
-        found = {name: header_value(each) for name, each in headers.items() if each is not None}
-        for name, each in found.items():
-            _check_readable(name, each)
-        return found
+        texts = {name: header_value(value) for name, value in headers.items() if value is not None}
+        for name, text in texts.items():
+            _check_readable(name, text)
+        return texts
     data = headers.get(names[0])
     if data is not None:
         data = header_value(data)

@@ -85,5 +85,5 @@ def without_moved(
 
 def draft_of(moved: MovedRecord) -> Draft:
     """Return the message of a group that moved."""
-    body, content, *others = msgspec.msgpack.decode(moved.draft)  # msgspec cannot tell text from bytes by a type
-    return Draft(body, Content(content), *others)
+    body, content, *options = msgspec.msgpack.decode(moved.draft)  # msgspec cannot tell text from bytes by a type
+    return Draft(body, Content(content), *options)

@@ -121,17 +121,17 @@ class NumberedOutbox:
             StoreConflict: if another transaction holds the group, and this one holds a group with a later name: roll
                 back and try again, or send in the order of the names.
         """
-        one = draft(body, group=group, revision="next", expected_revision=expected_revision)
-        if one.content is not Content.JSON or one.group is None:
+        message = draft(body, group=group, revision="next", expected_revision=expected_revision)
+        if message.content is not Content.JSON or message.group is None:
             raise InputError(f"the body is {body!r:.200}; an outbox stores JSON, so put a text or bytes into a dict")
-        last = self._lock(one.group)
+        last = self._lock(message.group)
         if expected_revision is not None and expected_revision != last:
             raise RevisionMismatch(
-                f"expected_revision is {expected_revision}, but the last revision of group {one.group!r} is {last}",
+                f"expected_revision is {expected_revision}, but the last revision of group {message.group!r} is {last}",
                 expected_revision,
                 last,
             )
-        self._write(one.group, last + 1, str(one.body))
+        self._write(message.group, last + 1, str(message.body))
         return last + 1
 
     def send_many(self, messages: Iterable[tuple[object, Any]]) -> list[int]:

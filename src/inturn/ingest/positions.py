@@ -49,7 +49,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_transaction(value: Any) -> bool:
-    if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(part, str) for part in value):
         return False
     xid: str = value[0]
     return xid.isascii() and xid.isdecimal() and int(xid) < _TRANSACTIONS

@@ -29,25 +29,25 @@ def rejected_record(record: SourceRecord, reason: str, secret: Mapping[str, str]
     headers, exact = dict[str, bytes | str](), dict[str, Any]()
     headers_error: str | None = None
     try:
-        headers = {name: header_value(each) for name, each in record.headers.items() if each is not None}
+        headers = {name: header_value(value) for name, value in record.headers.items() if value is not None}
     except MappingError as error:
         headers_error = str(error)
     texts = {
-        storable(name): storable(each) if isinstance(each, str) else each.decode(errors="replace")
-        for name, each in headers.items()
+        storable(name): storable(value) if isinstance(value, str) else value.decode(errors="replace")
+        for name, value in headers.items()
         if name not in secret
     }
-    for name, each in headers.items():
+    for name, value in headers.items():
         if not is_text(name):
             headers_error = text_fault("header's name", name)
         elif name in secret:
             exact[name] = (b"", secret[name])
-        elif isinstance(each, UnreadableHeader):
-            exact[name] = (bytes(each), each.reason)
-        elif isinstance(each, str) and not is_text(each):
-            exact[name] = (each.encode(errors="surrogatepass"), text_fault("text", each))
+        elif isinstance(value, UnreadableHeader):
+            exact[name] = (bytes(value), value.reason)
+        elif isinstance(value, str) and not is_text(value):
+            exact[name] = (value.encode(errors="surrogatepass"), text_fault("text", value))
         else:
-            exact[name] = each
+            exact[name] = value
     return RejectedRecord(
         record.partition,
         position_json(record.position),
@@ -108,7 +108,7 @@ class RejectedLimits(NamedTuple):
 
     def validated(self) -> "RejectedLimits":
         """Return it, if it is valid."""
-        if not all(isinstance(each, int) and each > 0 for each in self):
+        if not all(isinstance(number, int) and number > 0 for number in self):
             settings = f"max_rejected is {self.records!r} and max_rejected_bytes is {self.size!r}"
             raise InputError(f"{settings}; expected whole numbers above 0")
         return self
@@ -140,9 +140,9 @@ class RejectedLimits(NamedTuple):
                 "max_rejected_bytes"
             )
         stored = len(rejected)
-        for index, each in enumerate(rejected if may_drop else ()):
+        for index, record in enumerate(rejected if may_drop else ()):
             records += 1
-            size += len(each.key or b"") + len(each.headers.encode()) + len(each.body or b"")
+            size += len(record.key or b"") + len(record.headers.encode()) + len(record.body or b"")
             if records > self.records or size > self.size:
                 stored = index
                 break

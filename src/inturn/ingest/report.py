@@ -89,7 +89,7 @@ class IngestReport:
         return self._last_progress_s is not None and not self.error and not self._stuck_s()
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """The current error, or a full queue, or a standstill; empty: none."""
         if error := self.error or self._queue_full_text:
             return error

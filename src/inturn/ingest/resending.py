@@ -45,7 +45,7 @@ class ResendCounts(NamedTuple):
 
     def plus(self, other: "ResendCounts") -> "ResendCounts":
         """Return the sum of both."""
-        return ResendCounts(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return ResendCounts(*(own + its for own, its in zip(self, other, strict=True)))
 
 
 class ResendPreview(NamedTuple):
@@ -85,12 +85,12 @@ class MappedRecord:
 def batches(places: Iterable[RejectedPlace]) -> Iterator[list[int]]:
     """Yield the numbers of records in batches that fit into one transaction."""
     batch, size = list[int](), 0
-    for each in places:
-        if batch and (len(batch) >= source_limits.INGEST_RECORDS or size + each.size > source_limits.RESEND_BYTES):
+    for place in places:
+        if batch and (len(batch) >= source_limits.INGEST_RECORDS or size + place.size > source_limits.RESEND_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(each.number)
-        size += each.size
+        batch.append(place.number)
+        size += place.size
     if batch:
         yield batch
 
@@ -98,22 +98,22 @@ def batches(places: Iterable[RejectedPlace]) -> Iterator[list[int]]:
 def map_records(intake: IntakeRule, rejected: Iterable[RejectedRecord]) -> list[MappedRecord]:
     """Map rejected records again. A decoder may ask its registry, so this is done outside of a transaction."""
     results = []
-    for each in rejected:
-        record = restore(each)
+    for rejected_record in rejected:
+        record = restore(rejected_record)
         try:
-            results.append(MappedRecord(each, record, intake.draft_of(record)))
+            results.append(MappedRecord(rejected_record, record, intake.draft_of(record)))
         except InputError as error:  # MappingError, or a body that is too long once it is unpacked
-            results.append(MappedRecord(each, record, reason=str(MappingError(str(error)))))
+            results.append(MappedRecord(rejected_record, record, reason=str(MappingError(str(error)))))
     return results
 
 
 def commit(store: SqlStore, intake: IntakeRule, records: Sequence[MappedRecord], now_ms: int) -> ResendCounts:
     """Send the messages of a batch and remove their records; those that stay get their new reason."""
     partitions = store.sources.locked_partitions(intake.name)
-    locked = store.sources.lock_rejected(intake.name, [each.rejected.number for each in records])
-    present = [each for each in records if each.rejected.number in locked]
-    reasons = {each.rejected.number: each.reason for each in present if each.reason is not None}
-    ready = [(each, each.draft) for each in present if each.draft is not None]
+    locked = store.sources.lock_rejected(intake.name, [record.rejected.number for record in records])
+    present = [record for record in records if record.rejected.number in locked]
+    reasons = {record.rejected.number: record.reason for record in present if record.reason is not None}
+    ready = [(record, record.draft) for record in present if record.draft is not None]
     ignored = len(present) - len(reasons) - len(ready)
     repeated = 0
     if intake.knows_ids:
@@ -123,10 +123,10 @@ def commit(store: SqlStore, intake: IntakeRule, records: Sequence[MappedRecord],
         }
         repeated, ready = comparison.repeated, [ready[index] for index in comparison.new_indices]
     sent = list[IngestBatch]()
-    for name, run in groupby(ready, key=lambda each: each[0].record.partition):
+    for name, run in groupby(ready, key=lambda pair: pair[0].record.partition):
         pairs = list(run)
         batch = IngestBatch(
-            name, 0, pairs[-1][0].record, [each.record for each, _ in pairs], [draft for _, draft in pairs]
+            name, 0, pairs[-1][0].record, [record.record for record, _ in pairs], [draft for _, draft in pairs]
         )
         if intake.on_move != "ignore":
             batch = without_moved(store.sources, intake.name, batch, intake.queue, intake.on_move, now_ms)
@@ -139,15 +139,15 @@ def commit(store: SqlStore, intake: IntakeRule, records: Sequence[MappedRecord],
             store.sources.save(intake.name, row._replace(received=row.received + received[row.name]))
     store.sources.save_reasons(
         {
-            each.rejected.number: reasons[each.rejected.number]
-            for each in present
-            if reasons.get(each.rejected.number, each.rejected.reason) != each.rejected.reason
+            record.rejected.number: reasons[record.rejected.number]
+            for record in present
+            if reasons.get(record.rejected.number, record.rejected.reason) != record.rejected.reason
         }
     )
     store.sources.remove_rejected(intake.name, sorted(locked - reasons.keys()))
     drafts = [draft for batch in sent for draft in batch.drafts]
     answers = intake.send(store, drafts, now_ms) if drafts else []
-    duplicates = sum(each.duplicate for each in answers)
+    duplicates = sum(answer.duplicate for answer in answers)
     moved = sum(batch.moved for batch in sent)
     return ResendCounts(len(drafts) - duplicates, repeated + duplicates, ignored, moved, len(reasons))
 

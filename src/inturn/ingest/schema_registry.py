@@ -72,8 +72,8 @@ class SchemaRegistry(Decoder):
             from confluent_kafka.serialization import MessageField, SerializationContext
         except ImportError as error:
             raise _missing_packages(error) from error
-        decoder_options = {name: each for name, each in (options or {}).items() if name.startswith(_DECODER_OPTIONS)}
-        client_options = {name: each for name, each in (options or {}).items() if name not in decoder_options}
+        decoder_options = {name: value for name, value in (options or {}).items() if name.startswith(_DECODER_OPTIONS)}
+        client_options = {name: value for name, value in (options or {}).items() if name not in decoder_options}
         defaults = {"max.retries": 0, "timeout": source_limits.INGEST_REQUEST_S}  # the host tries again
         try:
             client = _Client(SchemaRegistryClient({"url": url, **defaults, **client_options}), url)
@@ -114,8 +114,8 @@ class _Client:
         self._unknown: Any = TTLCache(maxsize=1_000, ttl=source_limits.UNKNOWN_SCHEMA_S)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._client, name)
-        return self._translating_errors(found) if callable(found) else found
+        attribute = getattr(self._client, name)
+        return self._translating_errors(attribute) if callable(attribute) else attribute
 
     def _translating_errors(self, method: Callable[..., Any]) -> Callable[..., Any]:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -125,7 +125,7 @@ class _Client:
             if schema_key in self._unknown:
                 raise SchemaRegistryError(*self._unknown[schema_key])
             try:
-                found = method(*args, **kwargs)
+                result = method(*args, **kwargs)
             except SchemaRegistryError as error:
                 if schema_key and error.http_status_code == 404 and error.error_code in _NOT_FOUND:
                     self._unknown[schema_key] = error.http_status_code, error.error_code, error.error_message
@@ -136,12 +136,12 @@ class _Client:
                 raise _RegistryUnavailable(
                     f"the schema registry {self._url!r} cannot be reached: {_error_text(error)}"
                 ) from error
-            if schema_key and found.schema_str is None:
+            if schema_key and result.schema_str is None:
                 self._client.clear_caches()  # it has kept even this
                 raise _RegistryUnavailable(
                     f"{self._url!r} answered without a schema; check that it is a schema registry"
                 )
-            return found
+            return result
 
         return call
 
@@ -168,7 +168,7 @@ def _make_decoder(
         requirement = f"needs {name}, such as 'orders_pb2:Order'" if message is None else f"takes no {name}; remove it"
         raise InputError(f"{part} is {encoding!r}, which {requirement}")
     conf = {"subject.name.strategy": _no_subject} if "subject.name.strategy.type" not in options else {}
-    conf |= {name: each for name, each in options.items() if encoding == "json" or name != "validate"}
+    conf |= {name: value for name, value in options.items() if encoding == "json" or name != "validate"}
     try:
         to_json = _DECODER_FACTORIES[encoding](client, conf, message)
     except ImportError as error:
@@ -231,11 +231,11 @@ def _parsed_if_recursive(client: _Client, schema: Any) -> Any:
 
     known: dict[str, Any] = {}
 
-    def parse(each: Any) -> Any:
-        for reference in each.references or []:
+    def parse(registered: Any) -> Any:
+        for reference in registered.references or []:
             if reference.name not in known:
                 parse(client.get_version(reference.subject, reference.version, deleted=True).schema)
-        return parse_schema(msgspec.json.decode(each.schema_str), named_schemas=known)
+        return parse_schema(msgspec.json.decode(registered.schema_str), named_schemas=known)
 
     parsed = parse(schema)
     return parsed if _is_recursive(expand_schema(parsed), frozenset(known)) else None
@@ -246,10 +246,10 @@ def _is_recursive(schema: Any, known: frozenset[str]) -> bool:
     if isinstance(schema, str):
         return schema in known
     if isinstance(schema, list):
-        return any(_is_recursive(each, known) for each in schema)
+        return any(_is_recursive(branch, known) for branch in schema)
     inner = [schema.get("type"), schema.get("items"), schema.get("values")]
-    inner += [each["type"] for each in schema.get("fields", ())]
-    return any(_is_recursive(each, known) for each in inner if each is not None)
+    inner += [field["type"] for field in schema.get("fields", ())]
+    return any(_is_recursive(subschema, known) for subschema in inner if subschema is not None)
 
 
 def _json(client: _Client, conf: dict[str, Any], _message: Any) -> Callable[[bytes, Any], bytes]:

@@ -60,13 +60,13 @@ def standard_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
         return headers
     return {
         **headers,
-        **{f"webhook-{each}": headers[f"svix-{each}"] for each in _STANDARD if f"svix-{each}" in headers},
+        **{f"webhook-{name}": headers[f"svix-{name}"] for name in _STANDARD if f"svix-{name}" in headers},
     }
 
 
 def _prefix(headers: Mapping[str, str]) -> Literal["webhook", "svix"]:
     """Return the prefix of the header names with which a request is signed."""
-    has_svix, has_own = (any(f"{prefix}-{each}" in headers for each in _STANDARD) for prefix in ("svix", "webhook"))
+    has_svix, has_own = (any(f"{prefix}-{name}" in headers for name in _STANDARD) for prefix in ("svix", "webhook"))
     return "svix" if has_svix and not has_own else "webhook"
 
 
@@ -81,7 +81,7 @@ def check_standard(
         SignatureRefused: if it is not genuine, or its time is too far from now, in either direction.
     """
     prefix = _prefix(headers)
-    id_, time, signatures = (_required(headers, f"{prefix}-{each}") for each in _STANDARD)
+    id_, time, signatures = (_required(headers, f"{prefix}-{name}") for name in _STANDARD)
     try:
         at_s = math.floor(float(time))
     except (ValueError, OverflowError):
@@ -89,8 +89,8 @@ def check_standard(
     _check_time(f"{prefix}-timestamp", float(time), now_s, tolerance_s)
     signed = f"{id_}.{at_s}.".encode() + body
     expected = [_hmac(key, signed).digest() for key in keys]
-    for each in signatures.split(" "):
-        version, comma, text = each.partition(",")
+    for entry in signatures.split(" "):
+        version, comma, text = entry.partition(",")
         if not comma or "," in text:
             raise _malformed(f"{prefix}-signature is not a list of version,signature")
         if version != "v1":
@@ -112,7 +112,7 @@ def check_stripe(
     Raises:
         SignatureRefused: if it is not genuine, or too old.
     """
-    pairs = [each.split("=", 2) for each in _required(headers, "stripe-signature").split(",")]
+    pairs = [pair.split("=", 2) for pair in _required(headers, "stripe-signature").split(",")]
     try:
         at_s = int(next(pair[1] for pair in pairs if pair[0] == "t"))
         received = [pair[1].encode() for pair in pairs if pair[0] == "v1"]
@@ -120,7 +120,7 @@ def check_stripe(
         raise _malformed("stripe-signature is not t=<seconds>,v1=<signature>") from None
     signed = b"%d." % at_s + body
     expected = [_hmac(key, signed).hexdigest().encode() for key in keys]
-    if not any(_is_one_of(each, expected) for each in received):
+    if not any(_is_one_of(signature, expected) for signature in received):
         raise SignatureRefused("no signature matches")
     _check_time("the time in stripe-signature", at_s, now_s, tolerance_s, is_future_fine=True)
 
@@ -171,7 +171,7 @@ def _hmac(key: bytes, data: bytes) -> hmac.HMAC:
 
 
 def _is_one_of(signature: bytes, expected: Sequence[bytes]) -> bool:
-    return any(hmac.compare_digest(signature, each) for each in expected)
+    return any(hmac.compare_digest(signature, candidate) for candidate in expected)
 
 
 def _malformed(text: str) -> SignatureRefused:

@@ -240,7 +240,7 @@ class Source(ABC):
         Returns:
             The partitions that exist, by name.
         """
-        found = {}
+        comparisons = {}
         for name, incarnation in incarnations.items():
             stored = known.get(name)
             if (
@@ -249,12 +249,12 @@ class Source(ABC):
                 or stored.is_position_set
                 or stored.is_open_elsewhere
             ):
-                found[name] = PartitionComparison(incarnation, name)
+                comparisons[name] = PartitionComparison(incarnation, name)
             elif not stored.is_begun:
-                found[name] = PartitionComparison(incarnation, name, "new")
+                comparisons[name] = PartitionComparison(incarnation, name, "new")
             else:
-                found[name] = PartitionComparison(incarnation, name, refusal=_RECREATED)
-        return found
+                comparisons[name] = PartitionComparison(incarnation, name, refusal=_RECREATED)
+        return comparisons
 
     def is_removed(self, partition: str) -> bool:  # noqa: ARG002 - a hook
         """Return whether a partition that is not listed was removed, rather than unavailable.

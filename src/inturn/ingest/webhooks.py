@@ -119,7 +119,7 @@ class Webhook:
 
     @cached_property
     def _keys(self) -> tuple[bytes, ...]:
-        return tuple(key_of(self.signature, each) for each in self.secrets)
+        return tuple(key_of(self.signature, secret) for secret in self.secrets)
 
     @cached_property
     def _rejected_limits(self) -> RejectedLimits:
@@ -258,17 +258,18 @@ def prepare_command(webhooks: Sequence[Webhook]) -> Command[None]:
     """
 
     def prepare(store: Store, now_ms: int) -> None:
-        for each in webhooks:
-            each.check_name(store)
-            info = store.queues.get(each.queue)
+        for webhook in webhooks:
+            webhook.check_name(store)
+            info = store.queues.get(webhook.queue)
             if info is None:
-                store.save(each.queue, QueueInfo(0, each.queue, QueueSettings(dedup_window_s=None), now_ms))
+                store.save(webhook.queue, QueueInfo(0, webhook.queue, QueueSettings(dedup_window_s=None), now_ms))
                 continue
             window_s = info.settings.dedup_window_s
-            if each.mapping.id is not None and window_s is not None and window_s < WEBHOOK_RETRIES_S:
+            if webhook.mapping.id is not None and window_s is not None and window_s < WEBHOOK_RETRIES_S:
                 raise InputError(
-                    f"queue {each.queue!r} of webhook {each.name!r} remembers ids for {window_s:g} s, but senders "
-                    f"retry for days: set its dedup_window_s to None (for ever) or at least {WEBHOOK_RETRIES_S:,}"
+                    f"queue {webhook.queue!r} of webhook {webhook.name!r} remembers ids for {window_s:g} s, but "
+                    "senders retry for days: set its dedup_window_s to None (for ever) or at least "
+                    f"{WEBHOOK_RETRIES_S:,}"
                 )
 
     return StoreCall("", prepare)
@@ -326,10 +327,10 @@ def by_name(webhooks: Sequence[Webhook]) -> dict[str, Webhook]:
     Raises:
         InputError: if two have the same name.
     """
-    found = {each.name: each for each in webhooks}
-    if len(found) < len(webhooks):
-        raise InputError(f"two webhooks have the same name; names: {', '.join(each.name for each in webhooks)}")
-    return found
+    indexed = {webhook.name: webhook for webhook in webhooks}
+    if len(indexed) < len(webhooks):
+        raise InputError(f"two webhooks have the same name; names: {', '.join(webhook.name for webhook in webhooks)}")
+    return indexed
 
 
 def _verdict(sent: Sequence[Sent]) -> Verdict:

@@ -83,10 +83,10 @@ class PendingFailures:
 
     def next(self, message: int) -> AttemptResult:
         """Return the result of this attempt."""
-        left = self._left.get(message)
-        if left:
-            result = left.pop()
-            if not left and message not in self._poison:
+        results = self._left.get(message)
+        if results:
+            result = results.pop()
+            if not results and message not in self._poison:
                 self.messages.discard(message)
             return result
         return AttemptResult.FAILED if message in self._poison else AttemptResult.APPLIED

@@ -41,15 +41,15 @@ def messages_of(
         InputError: if a row lacks a field, or a value cannot be read; the error names the row.
     """
     read = path.reader([group, order, arrival, duration_ms], None)
-    found = []
+    messages = []
     for number, row in enumerate(rows):
-        whose, place, came, lasted = read(row)
+        whose, place, arrived, lasted = read(row)
         if whose is None:
-            there = ", ".join(map(str, row))
-            raise InputError(f"row {number}: {group} is {whose!r}; expected a group; existing fields: {there}")
-        at_us = number * _GAP_US if arrival is None else _instant(came, arrival, unit, number)
+            field_texts = ", ".join(map(str, row))
+            raise InputError(f"row {number}: {group} is {whose!r}; expected a group; existing fields: {field_texts}")
+        at_us = number * _GAP_US if arrival is None else _instant(arrived, arrival, unit, number)
         is_number = isinstance(place, int) and not isinstance(place, bool)
-        found.append(
+        messages.append(
             LabMessage(
                 at_us=at_us,
                 group=group_text(whose),
@@ -58,14 +58,14 @@ def messages_of(
                 body=dict(row),
             )
         )
-    return found
+    return messages
 
 
 def _instant(value: Any, name: str, unit: Unit, number: int) -> int:
-    found = read_us(value, unit) if isinstance(value, str | int | float | dt.datetime) else None
-    if found is None:
+    time_us = read_us(value, unit) if isinstance(value, str | int | float | dt.datetime) else None
+    if time_us is None:
         raise InputError(f"row {number}: {name} is {value!r}; expected a number or a time")
-    return found
+    return time_us
 
 
 def _duration_us(value: Any, name: str, number: int) -> int | None:
@@ -114,7 +114,7 @@ class LogProfile(msgspec.Struct, frozen=True, kw_only=True):
             else:  # earlier messages of its group that are to be late arrive after this one
                 for late in waiting.pop(group, ()):
                     times[late] = at_us + _chosen(chance, self.lateness_us)
-        found = []
+        messages = []
         for at_us, group in zip(times, dealt, strict=True):
             revisions[group] += 1
             message = LabMessage(
@@ -123,11 +123,11 @@ class LogProfile(msgspec.Struct, frozen=True, kw_only=True):
                 revision=revisions[group],
                 duration_us=_chosen(chance, self.durations_us) if self.durations_us else None,
             )
-            found.append(message)
+            messages.append(message)
             if chance.random() < self.copy_share:
                 after_us = message.at_us + _chosen(chance, self.copies_us)
-                found.append(msgspec.structs.replace(message, at_us=after_us))
-        return sorted(found, key=lambda message: message.at_us)
+                messages.append(msgspec.structs.replace(message, at_us=after_us))
+        return sorted(messages, key=lambda message: message.at_us)
 
 
 def _chosen(chance: random.Random, values: Sequence[int]) -> int:

@@ -51,7 +51,7 @@ class Judge:
     def state_of(self, messages: Sequence[int]) -> Any:
         """Return the state after messages in this order; a message for which the handler raises changes nothing."""
         if self._pipeline is None:
-            return [self._load.revision[each] for each in messages if not self._load.commutes[each]]
+            return [self._load.revision[message] for message in messages if not self._load.commutes[message]]
         return self._fold(self._pipeline, messages)
 
     def is_wrong(self, group: int, applied: Sequence[int]) -> bool:
@@ -60,7 +60,7 @@ class Judge:
         A group that received only its first messages, in order, is not wrong but incomplete.
         """
         right, first = self._right[group], self._load.first
-        if len(applied) <= len(right) and [first[each] for each in applied] == right[: len(applied)]:
+        if len(applied) <= len(right) and [first[message] for message in applied] == right[: len(applied)]:
             return False
         order = tuple(applied)
         if order not in self._verdicts:
@@ -70,13 +70,13 @@ class Judge:
     def _fold(self, pipeline: Pipeline, messages: Sequence[int]) -> Any:
         state = pipeline.make_first()
         done: list[int] = []
-        for each in messages:
+        for message in messages:
             try:
-                state, _ = pipeline.handler(state, self._messages[each])
+                state, _ = pipeline.handler(state, self._messages[message])
             except Exception:  # noqa: BLE001 - an exception of a handler changes nothing
                 state = self._fold(pipeline, done)  # the handler may have changed the state in place
             else:
-                done.append(each)
+                done.append(message)
         return state
 
 

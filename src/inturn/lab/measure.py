@@ -65,14 +65,14 @@ class RunFigures:
         highest, ended = [-1] * len(load.names), [-1] * len(load.names)
         worker = [-1] * len(load.names)
         had = bytearray(len(load))
-        twice = overlaps = wasted_us = busy_us = again = 0
+        applied_twice = overlaps = wasted_us = busy_us = redeliveries = 0
         for index, (begin_us, end_us, consumer, message, result) in enumerate(log.attempts):
             group = group_of[message]
             busy_us += end_us - begin_us
             if began_us[message] < 0:
                 began_us[message] = begin_us
             else:
-                again += 1
+                redeliveries += 1
             if result < _REJECTED:  # merely reading the revision does no harm
                 if begin_us < ended[group] and worker[group] != consumer:
                     overlaps += 1
@@ -85,7 +85,7 @@ class RunFigures:
                 if place > highest[group]:  # noqa: PLR1730 - max() costs a call for each message
                     highest[group] = place
                 if had[first[message]]:
-                    twice += 1
+                    applied_twice += 1
                     wasted_us += end_us - begin_us
                 had[first[message]] = 1
                 if done_us[message] < 0:
@@ -94,8 +94,8 @@ class RunFigures:
                 wasted_us += end_us - begin_us
                 if result == AttemptResult.DUPLICATE and done_us[message] < 0:
                     done_us[message] = end_us
-        self.applied_twice, self.overlaps, self.wasted_us = twice, overlaps, wasted_us
-        self.busy_us, self.redeliveries = busy_us, again
+        self.applied_twice, self.overlaps, self.wasted_us = applied_twice, overlaps, wasted_us
+        self.busy_us, self.redeliveries = busy_us, redeliveries
 
     def _find_affected(self, load: Workload, log: SimulationLog) -> bytearray:
         troubled = bytearray(len(load.names))
@@ -159,8 +159,8 @@ def measure(
     wrong = [group for group, applied in enumerate(figures.applied) if judge.is_wrong(group, applied)]
     if followed is not None:
         wrong.sort(key=lambda group: group != load.group[followed])  # show this group first
-    hit = {load.group[log.attempts[index][3]] for index, flag in enumerate(figures.out_of_turn) if flag}
-    distinct = sum(1 for each in log.disposition if each == Disposition.APPLIED)
+    affected = {load.group[log.attempts[index][3]] for index, flag in enumerate(figures.out_of_turn) if flag}
+    distinct = sum(1 for disposition in log.disposition if disposition == Disposition.APPLIED)
     settled_us = figures.done_us
     ended = zip(load.arrival_us, settled_us, log.disposition, strict=True)
     waits = [end - begin for begin, end, kind in ended if end >= 0 and kind == Disposition.APPLIED]
@@ -185,7 +185,7 @@ def measure(
         wrong_groups=len(wrong),
         wrong=examples,
         out_of_turn=sum(figures.out_of_turn),
-        out_of_turn_groups=len(hit),
+        out_of_turn_groups=len(affected),
         applied_twice=figures.applied_twice,
         overlaps=figures.overlaps,
         redeliveries=figures.redeliveries,

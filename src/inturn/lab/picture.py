@@ -11,7 +11,7 @@ SPANS = 400
 
 def window_of(load: Workload, log: SimulationLog, out_of_turn: bytearray, followed: int) -> TimeLineWindow | None:
     """Return the time lines around all handlings of a message; None if it was never handled."""
-    own = [each for each, attempt in enumerate(log.attempts) if load.first[attempt[3]] == followed]
+    own = [index for index, attempt in enumerate(log.attempts) if load.first[attempt[3]] == followed]
     if not own:
         return None
     middle = own[0]
@@ -19,10 +19,10 @@ def window_of(load: Workload, log: SimulationLog, out_of_turn: bytearray, follow
     chosen = range(low, min(len(log.attempts), low + SPANS))
     counts: dict[int, int] = {}
     spans = []
-    for each, (begin_us, end_us, consumer, message, result) in enumerate(log.attempts[: chosen.stop]):
+    for index, (begin_us, end_us, consumer, message, result) in enumerate(log.attempts[: chosen.stop]):
         first = load.first[message]
         counts[first] = counts.get(first, 0) + 1
-        if each < chosen.start:
+        if index < chosen.start:
             continue
         spans.append(
             HandlingSpan(
@@ -34,7 +34,7 @@ def window_of(load: Workload, log: SimulationLog, out_of_turn: bytearray, follow
                 end_us=end_us,
                 attempt=counts[first],
                 result=AttemptResult(result).name.lower(),
-                out_of_turn=bool(out_of_turn[each]),
+                out_of_turn=bool(out_of_turn[index]),
             )
         )
     return TimeLineWindow(
@@ -57,24 +57,24 @@ _TEXTS = {
 
 def life_of(load: Workload, log: SimulationLog, out_of_turn: bytearray, followed: int) -> MessageLife:
     """Return the life of a message and its copies, in order of time."""
-    found: list[tuple[int, int, LifeEvent]] = []
+    entries: list[tuple[int, int, LifeEvent]] = []
 
     def add(at_us: int, kind: str, text: str) -> None:
-        found.append((at_us, len(found), LifeEvent(at_us=at_us, kind=kind, text=text)))
+        entries.append((at_us, len(entries), LifeEvent(at_us=at_us, kind=kind, text=text)))
 
     copies = [message for message, first in enumerate(load.first) if first == followed]
     for message in copies:
         add(load.arrival_us[message], "arrived", "arrived" if message == followed else "arrived again, as a copy")
     own = set(copies)
-    for each, (begin_us, end_us, consumer, message, result) in enumerate(log.attempts):
+    for index, (begin_us, end_us, consumer, message, result) in enumerate(log.attempts):
         if message in own:
             outcome = AttemptResult(result)
             if end_us > begin_us:
                 add(begin_us, "began", f"consumer {consumer} began")
-            text = _TEXTS[outcome] + (" out of turn" if out_of_turn[each] else "")
+            text = _TEXTS[outcome] + (" out of turn" if out_of_turn[index] else "")
             add(end_us, outcome.name.lower(), text)
     for at_us, message, text in log.notes:
         if message in own:
             add(at_us, "note", text)
-    events = [event for _, _, event in sorted(found, key=lambda each: each[:2])]
+    events = [event for _, _, event in sorted(entries, key=lambda entry: entry[:2])]
     return MessageLife(group=load.names[load.group[followed]], revision=load.revision[followed], events=events)

@@ -31,14 +31,14 @@ def _early(load: Workload, log: SimulationLog, applied: Sequence[int], index: in
     message = applied[index]
     group = load.group[message]
     missing = next(
-        each
-        for each, first in enumerate(load.first)
-        if each == first and load.group[each] == group and load.rank[each] == highest + 1
+        candidate
+        for candidate, first in enumerate(load.first)
+        if candidate == first and load.group[candidate] == group and load.rank[candidate] == highest + 1
     )
     later = next(
         (position for position in range(index, len(applied)) if load.first[applied[position]] == missing), len(applied)
     )
-    before = [str(load.revision[each]) for each in applied[index:later]]
+    before = [str(load.revision[early]) for early in applied[index:later]]
     few = before if len(before) <= MOST_NAMED else [*before[: MOST_NAMED - 1], f"{len(before) - MOST_NAMED + 1} more"]
     between = " and ".join([", ".join(few[:-1]), few[-1]] if len(few) > 1 else few)
     revision = load.revision[missing]
@@ -55,10 +55,10 @@ def _cause(load: Workload, log: SimulationLog, first: int) -> str:
     notes = [text for _, message, text in log.notes if load.first[message] == first]
     if notes:
         return notes[0]
-    unacked = (each for each in log.attempts if each[4] == AttemptResult.APPLIED_UNACKED)
+    unacked = (attempt for attempt in log.attempts if attempt[4] == AttemptResult.APPLIED_UNACKED)
     if any(load.first[message] == first for _, _, _, message, _ in unacked):
         return "its consumer died before the acknowledgement"
-    copies = [message for message, each in enumerate(load.first) if each == first]
+    copies = [message for message, original in enumerate(load.first) if original == first]
     if len(copies) > 1:
         return "the message was sent twice"
     own = [m for m in range(first) if load.group[m] == load.group[first] and load.rank[m] > load.rank[first]]
@@ -71,22 +71,22 @@ def reasons_for(
     load: Workload, log: SimulationLog, applied: Sequence[Sequence[int]], wrong: Sequence[int], applications: int
 ) -> list[str]:
     """Return the reasons why the design failed, at most one sentence of each kind."""
-    found = []
+    reasons = []
     if wrong:
         group = wrong[0]
         fault = order_fault(load, log, applied[group])
-        found.append(f"{len(wrong)} of {len(load.names)} groups end with a wrong state; {load.names[group]}: {fault}")
+        reasons.append(f"{len(wrong)} of {len(load.names)} groups end with a wrong state; {load.names[group]}: {fault}")
     held = log.disposition.count(Disposition.HELD)
     if held:
-        found.append(f"{held} messages were never applied: {_first_note(log, Disposition.HELD)}")
+        reasons.append(f"{held} messages were never applied: {_first_note(log, Disposition.HELD)}")
     dead = log.disposition.count(Disposition.DEAD_LETTER)
     if dead:
-        found.append(f"{dead} messages were given up: {_first_note(log, Disposition.DEAD_LETTER)}")
+        reasons.append(f"{dead} messages were given up: {_first_note(log, Disposition.DEAD_LETTER)}")
     if refused := log.disposition.count(Disposition.REFUSED):
-        found.append(f"{refused} messages arrived after their turn had been skipped")
+        reasons.append(f"{refused} messages arrived after their turn had been skipped")
     if not applications:
-        found.append("no message was applied")
-    return found
+        reasons.append("no message was applied")
+    return reasons
 
 
 def _first_note(log: SimulationLog, kind: Disposition) -> str:

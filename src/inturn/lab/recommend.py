@@ -56,27 +56,27 @@ def recommend(results: LabResult | Sequence[LabResult], *, max_wrong: int = 0, p
         p99_s: maximum 99th percentile, in seconds.
     """
     runs = [results] if isinstance(results, LabResult) else list(results)
-    good: list[tuple[int, float, int, DesignResult]] = []
+    suitable: list[tuple[int, float, int, DesignResult]] = []
     refused: dict[str, RefusedDesign] = {}
-    for lab_result in sorted(runs, key=lambda each: each.knobs.consumers):
+    for lab_result in sorted(runs, key=lambda lab_result: lab_result.knobs.consumers):
         consumers = lab_result.knobs.consumers
-        for index, each in enumerate(lab_result.designs):
-            reason = _refusal_reason(each, max_wrong, p99_s)
+        for index, design in enumerate(lab_result.designs):
+            reason = _refusal_reason(design, max_wrong, p99_s)
             if reason is None:
-                busy_us = each.utilisation * each.consumers * each.makespan_us
-                good.append((consumers, busy_us, index, each))
+                busy_us = design.utilisation * design.consumers * design.makespan_us
+                suitable.append((consumers, busy_us, index, design))
             else:
-                refused[each.design] = RefusedDesign(design=each.design, consumers=consumers, why=reason)
-    met = {each.design for *_, each in good}
-    unmet = [each for name, each in refused.items() if name not in met]
-    if not good:
+                refused[design.design] = RefusedDesign(design=design.design, consumers=consumers, why=reason)
+    met = {design.design for *_, design in suitable}
+    unmet = [design for name, design in refused.items() if name not in met]
+    if not suitable:
         reason = f"no design has at most {max_wrong} wrong groups and 99% of the messages done within {p99_s:g} s"
         return Recommendation(
             max_wrong=max_wrong, p99_s=p99_s, design=None, consumers=None, why=reason, others=[], refused=unmet
         )
-    good.sort(key=lambda each: each[:3])
-    consumers, _, _, best = good[0]
-    others = list(dict.fromkeys(each.design for *_, each in good[1:] if each.design != best.design))
+    suitable.sort(key=lambda entry: entry[:3])
+    consumers, _, _, best = suitable[0]
+    others = list(dict.fromkeys(design.design for *_, design in suitable[1:] if design.design != best.design))
     reason = (
         f"{consumers} consumers; {best.wrong_groups} wrong groups; 99% done within {_seconds(best.latency.p99_us)}; "
     )
@@ -96,8 +96,8 @@ def _refusal_reason(result: DesignResult, max_wrong: int, p99_s: float) -> str |
     """Return why a design does not meet the requirement; None if it does."""
     if result.wrong_groups > max_wrong:
         return result.reasons[0] if result.reasons else f"{result.wrong_groups} groups end with a wrong state"
-    if gone := result.dispositions["dead_letter"] + result.dispositions["refused"]:
-        return f"{gone} messages were given up, and their groups continued without them"
+    if given_up := result.dispositions["dead_letter"] + result.dispositions["refused"]:
+        return f"{given_up} messages were given up, and their groups continued without them"
     if result.held_strangers:
         return f"{result.held_strangers} messages were never applied, although nothing had failed in their groups"
     if result.latency.p99_us > p99_s * SECOND_US:

@@ -208,7 +208,7 @@ class LabResult(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             KeyError: if the design was not run.
         """
-        return {each.design: each for each in self.designs}[name]
+        return {design.design: design for design in self.designs}[name]
 
 
 def plain(result: msgspec.Struct) -> Any:

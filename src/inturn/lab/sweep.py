@@ -110,15 +110,15 @@ def sweep(  # noqa: PLR0913 - keywords with defaults
 
     jobs = [(value, seed) for value in values for seed in range(seeds)]
     read = msgspec.json.Decoder(tuple[float, list[DesignResult]])
-    made = [read.decode(each) for each in _in_processes(one, jobs, processes)]
+    outcomes = [read.decode(encoded) for encoded in _in_processes(one, jobs, processes)]
     curves = []
-    for index, design in enumerate(made[0][1]):
+    for index, design in enumerate(outcomes[0][1]):
         points = [
-            _point(value, [made[number * seeds + seed][1][index] for seed in range(seeds)])
+            _point(value, [outcomes[number * seeds + seed][1][index] for seed in range(seeds)])
             for number, value in enumerate(values)
         ]
         curves.append(DesignCurve(design=design.design, title=design.title, points=points))
-    return SweepResult(over=over, values=list(values), seeds=seeds, bound_per_s=made[0][0], curves=curves)
+    return SweepResult(over=over, values=list(values), seeds=seeds, bound_per_s=outcomes[0][0], curves=curves)
 
 
 _WORK: list[Callable[[Any], bytes]] = []
@@ -143,16 +143,16 @@ def _work(job: Any) -> bytes:
 
 def _point(value: float, results: Sequence[DesignResult]) -> CurvePoint:
     def over_seeds(figure: Callable[[DesignResult], float]) -> SeedInterval:
-        found = [figure(each) for each in results]
-        return SeedInterval(mean=fmean(found), low=min(found), high=max(found))
+        figures = [figure(result) for result in results]
+        return SeedInterval(mean=fmean(figures), low=min(figures), high=max(figures))
 
     return CurvePoint(
         value=value,
-        wrong_groups=over_seeds(lambda each: each.wrong_groups),
-        out_of_turn_share=over_seeds(lambda each: each.out_of_turn / max(1, each.dispositions["applied"])),
-        p99_us=over_seeds(lambda each: each.latency.p99_us),
-        throughput_per_s=over_seeds(lambda each: each.throughput_per_s),
-        utilisation=over_seeds(lambda each: each.utilisation),
+        wrong_groups=over_seeds(lambda design: design.wrong_groups),
+        out_of_turn_share=over_seeds(lambda design: design.out_of_turn / max(1, design.dispositions["applied"])),
+        p99_us=over_seeds(lambda design: design.latency.p99_us),
+        throughput_per_s=over_seeds(lambda design: design.throughput_per_s),
+        utilisation=over_seeds(lambda design: design.utilisation),
         wasted_share=over_seeds(_wasted_share),
     )
 

@@ -132,12 +132,12 @@ class Workload:
         self.place = self._ranks(self.key, None)  # gaps in the rest of a group have no meaning
 
     def _ranks(self, keys: Sequence[int], start: int | None) -> list[int]:
-        found: dict[int, set[int]] = {}
+        revisions: dict[int, set[int]] = {}
         for key, revision in zip(keys, self.revision, strict=True):
-            found.setdefault(key, set()).add(revision)
+            revisions.setdefault(key, set()).add(revision)
         if start is not None:
             if (least := min(self.revision)) < start:
                 raise InputError(f"a revision is {least}; expected at least {start}, the first revision of a group")
             return [revision - start for revision in self.revision]
-        ranks = {key: {each: rank for rank, each in enumerate(sorted(values))} for key, values in found.items()}
+        ranks = {key: {value: rank for rank, value in enumerate(sorted(values))} for key, values in revisions.items()}
         return [ranks[key][revision] for key, revision in zip(keys, self.revision, strict=True)]

@@ -137,10 +137,10 @@ class SourceStore(Protocol):
         """Remove a partition, with its position."""
         ...
 
-    def instances(self, source: str, me: str, until_ms: int, now_ms: int, trouble: str = "") -> list[str]:
+    def instances(self, source: str, me: str, until_ms: int, now_ms: int, error: str = "") -> list[str]:
         """Record that an instance lives until a time, remove expired instances, and return all others.
 
-        ``trouble`` is the error that the instance waits out; empty: none.
+        ``error`` is the error that the instance waits out; empty: none.
         """
         ...
 

@@ -29,7 +29,7 @@ def creation_time(path: Path) -> str:
     """
     if sys.platform != "linux":
         return str(getattr(path.stat(), "st_birthtime", ""))
-    statx, found = getattr(ctypes.CDLL(None), "statx", None), _Statx()
-    if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _BTIME, ctypes.byref(found)) != 0:
+    statx, fields = getattr(ctypes.CDLL(None), "statx", None), _Statx()
+    if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _BTIME, ctypes.byref(fields)) != 0:
         return ""
-    return f"{found.born_s}.{found.born_ns:09}" if found.mask & _BTIME else ""
+    return f"{fields.born_s}.{fields.born_ns:09}" if fields.mask & _BTIME else ""

@@ -185,10 +185,10 @@ def _parquet_rows(file: IO[bytes]) -> Iterator[bytes]:
 
     with parquet.ParquetFile(file, buffer_size=_BUFFER) as table:
         groups = [table.metadata.row_group(number) for number in range(table.num_row_groups)]
-        largest = max((each.total_byte_size // (each.num_rows or 1) for each in groups), default=0)
+        largest = max((group.total_byte_size // (group.num_rows or 1) for group in groups), default=0)
         rows = min(_ROWS, source_limits.INGEST_BYTES // (largest or 1)) or 1
         for batch in table.iter_batches(rows):
-            yield from (msgspec.json.encode(each, enc_hook=str) for each in batch.to_pylist())
+            yield from (msgspec.json.encode(row, enc_hook=str) for row in batch.to_pylist())
 
 
 def _pyarrow(feature: str) -> Any:

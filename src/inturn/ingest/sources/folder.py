@@ -104,44 +104,44 @@ class FolderSource(Source):
         """Scan the folder; repeat if it changes meanwhile, since a file may be renamed between two listings."""
         for _ in range(_LISTINGS):
             before = self._list_folder()
-            found = dict[str, FileState]()
+            states = dict[str, FileState]()
             for name in sorted(before):
                 state = self._file_state(name)
                 if state is not None:
-                    found[name] = state
+                    states[name] = state
             if self._list_folder() == before:
                 break
-        self._scanned = self._without_links(found)
+        self._scanned = self._without_links(states)
 
     def _list_folder(self) -> dict[str, int]:
         with os.scandir(self._folder) as scanned:
             entries = list(scanned)
-        self._listed_names = {each.name for each in entries}
-        return {each.name: each.inode() for each in entries if self._is_readable(each)}
+        self._listed_names = {entry.name for entry in entries}
+        return {entry.name: entry.inode() for entry in entries if self._is_readable(entry)}
 
     def _file_state(self, name: str) -> FileState | None:
         """Return a file as it is now; None: it is gone, or cannot be read."""
         if name in self._skipped:
             return None
         try:
-            found = file_state(self._folder / name, self._scanned.get(name))
+            state = file_state(self._folder / name, self._scanned.get(name))
         except FileNotFoundError:  # removed meanwhile
             return None
         except OSError as error:
             self._log_once(name, f"{name} cannot be read now: {error.strerror}")
             return None
         self._logged.pop(name, None)
-        return found
+        return state
 
-    def _without_links(self, found: dict[str, FileState]) -> dict[str, FileState]:
+    def _without_links(self, states: dict[str, FileState]) -> dict[str, FileState]:
         """Leave out further names of the same file, such as links."""
         first: dict[int, str] = {}
-        for name, state in found.items():
+        for name, state in states.items():
             if first.setdefault(state.identity.inode, name) != name:
                 self._log_once(
                     name, f"{name} is not read: it is a link to the same file as {first[state.identity.inode]}"
                 )
-        return {name: found[name] for name in first.values()}
+        return {name: states[name] for name in first.values()}
 
     def _is_readable(self, entry: "os.DirEntry[str]") -> bool:
         name = entry.name
@@ -183,8 +183,8 @@ class FolderSource(Source):
         incarnations: Mapping[str, str],  # noqa: ARG002 - they are read again
     ) -> Mapping[str, PartitionComparison]:
         self._scan()  # again: the stored state may be newer than the last scan
-        parsed = {name: FileIdentity.parse(each.incarnation) for name, each in known.items()}
-        identities = {name: each for name, each in parsed.items() if each is not None}
+        parsed = {name: FileIdentity.parse(row.incarnation) for name, row in known.items()}
+        identities = {name: identity for name, identity in parsed.items() if identity is not None}
         matched = self._match_files(identities)
         matched_names = frozenset(matched.values())
         return {name: self._compare_file(name, known, identities, matched, matched_names) for name in self._scanned}
@@ -199,10 +199,10 @@ class FolderSource(Source):
         for name, state in self._scanned.items():
             # Every file begins with the content of an empty file, whose inode may be reused.
             min_size = 1 if name in copied_back else 0
-            of_inode = (each for each in by_inode.get(state.identity.inode, ()) if identities[each].size >= min_size)
-            candidates = [each for each in of_inode if self._is_same_file(name, each, identities[each])]
+            of_inode = (old for old in by_inode.get(state.identity.inode, ()) if identities[old].size >= min_size)
+            candidates = [old for old in of_inode if self._is_same_file(name, old, identities[old])]
             if candidates:
-                matched[name] = max(candidates, key=lambda each: (identities[each].size, each == name))
+                matched[name] = max(candidates, key=lambda old: (identities[old].size, old == name))
         matched_names = set(matched.values())
         return matched | {name: name for name in copied_back - matched.keys() - matched_names}
 
@@ -314,28 +314,28 @@ class FolderSource(Source):
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         self._raise_refused()
-        found = PollBatch(limit, self.batch_bytes)
+        batch = PollBatch(limit, self.batch_bytes)
         for name in sorted(self._open):
             if self._open[name].count is None and name not in self._failing:
-                self._read(name, self._open[name], found)
-            if found.is_full:
+                self._read(name, self._open[name], batch)
+            if batch.is_full:
                 break
-        if not found.records:
+        if not batch.records:
             self._raise_refused()
             time.sleep(timeout_s)
-        return found.records
+        return batch.records
 
     def _raise_refused(self) -> None:
         for name, reason in self._refused.items():
             raise PositionGone(reason, name)
 
-    def _read(self, name: str, open_file: _OpenFile, found: PollBatch) -> None:
+    def _read(self, name: str, open_file: _OpenFile, batch: PollBatch) -> None:
         """Add the next records of a file."""
         if open_file.records is None:
             open_file.records = self._records(name, open_file)
         try:
-            while not found.is_full and (record := open_file.unreturned or next(open_file.records, None)) is not None:
-                open_file.unreturned = None if found.add(record) else record
+            while not batch.is_full and (record := open_file.unreturned or next(open_file.records, None)) is not None:
+                open_file.unreturned = None if batch.add(record) else record
         except (PositionGone, SetupError) as error:
             self._refused[name] = str(error)
         except Exception as error:  # noqa: BLE001 - any error of the libraries; the other files are read

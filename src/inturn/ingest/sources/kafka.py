@@ -57,8 +57,8 @@ class KafkaSource(Source):
         except ImportError as error:
             raise SetupError(f"Kafka needs confluent-kafka: pip install 'inturn[kafka]' ({error})") from error
         check_type("options", options, Mapping | None, "a dict of librdkafka's options")
-        if taken := sorted(_OURS & set(options or ())):
-            raise InputError(f"inturn sets the option {taken[0]!r} itself; remove it")
+        if own_options := sorted(_OURS & set(options or ())):
+            raise InputError(f"inturn sets the option {own_options[0]!r} itself; remove it")
         self._kafka = confluent_kafka
         self._topic, self._group_id = topic, group_id
         self._settings = {"bootstrap.servers": servers, **(options or {}), **_SILENT, "error_cb": self._on_error}
@@ -86,7 +86,7 @@ class KafkaSource(Source):
     @property
     def _consumer(self) -> "Consumer":
         if self._open_consumer is None:
-            ours = {
+            own_settings = {
                 "group.id": self._group_id or "inturn",  # asked for by librdkafka, not used
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",  # a gap is reported, not skipped
@@ -97,7 +97,7 @@ class KafkaSource(Source):
                 "fetch.max.bytes": _FETCHED_BYTES,  # at least a record, whatever its size
                 "queued.max.messages.kbytes": _FETCHED_BYTES // 1024,
             }
-            self._open_consumer = self._create_client(self._kafka.Consumer, usual | self._settings | ours)
+            self._open_consumer = self._create_client(self._kafka.Consumer, usual | self._settings | own_settings)
         return self._open_consumer
 
     @property
@@ -118,12 +118,12 @@ class KafkaSource(Source):
         timeout_s = source_limits.INGEST_REQUEST_S
         try:
             futures = self._admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=timeout_s)
-            found = futures[self._topic].result()
+            description = futures[self._topic].result()
         except self._kafka.KafkaException as error:
             self._admin.poll(0)  # so that _note receives the cause
             raise SourceError(f"topic {self._topic!r}: {self._error_reason(error.args[0])}") from error
-        id_ = "" if str(found.topic_id) == _NO_ID else str(found.topic_id)
-        return id_, [str(each.id) for each in found.partitions]
+        id_ = "" if str(description.topic_id) == _NO_ID else str(description.topic_id)
+        return id_, [str(partition.id) for partition in description.partitions]
 
     def _error_reason(self, error: "KafkaError") -> str:
         """Return the cause of an error, as far as it is known, and the remedy."""
@@ -161,14 +161,14 @@ class KafkaSource(Source):
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         until = time.monotonic() + source_limits.INGEST_REQUEST_S
-        while not (found := self._poll_client(limit, timeout_s)) and self._not_at_end:
+        while not (records := self._poll_client(limit, timeout_s)) and self._not_at_end:
             # An empty poll does not mean that a partition is exhausted; only its end offset does.
             if time.monotonic() > until:
                 raise SourceError(
                     f"topic {self._topic!r}, partition {min(self._not_at_end)}: no answer. {self._last_error}"
                 )
-        self._check_topic({self._opened_topic_ids[int(each.partition)] for each in found})
-        return found
+        self._check_topic({self._opened_topic_ids[int(record.partition)] for record in records})
+        return records
 
     def _check_topic(self, ids: set[str]) -> None:
         """Check that the topic still has the id with which the partitions of new records were opened.
@@ -181,35 +181,35 @@ class KafkaSource(Source):
 
     def _poll_client(self, limit: int, timeout_s: float) -> list[SourceRecord]:
         # consume() with a time-out would wait for the whole limit; poll() returns the first record on arrival.
-        found, count = PollBatch(limit, self.batch_bytes), 1
-        self._move_buffered(found)
-        if not found.records and (first := self._consumer.poll(timeout_s)) is not None:
+        batch, count = PollBatch(limit, self.batch_bytes), 1
+        self._move_buffered(batch)
+        if not batch.records and (first := self._consumer.poll(timeout_s)) is not None:
             self._buffered.append(first)
-            self._move_buffered(found)
-        while not found.is_full:  # doubled each time, so that few large records without room are held
-            messages = self._consumer.consume(min(count, limit - len(found.records)), 0)
+            self._move_buffered(batch)
+        while not batch.is_full:  # doubled each time, so that few large records without room are held
+            messages = self._consumer.consume(min(count, limit - len(batch.records)), 0)
             if not messages:
                 break
             self._buffered.extend(messages)
-            self._move_buffered(found)
+            self._move_buffered(batch)
             count *= 2
         if self._unread:
-            self._unread -= {int(each.partition) for each in found.records}
-        return found.records
+            self._unread -= {int(record.partition) for record in batch.records}
+        return batch.records
 
-    def _move_buffered(self, found: PollBatch) -> None:
+    def _move_buffered(self, batch: PollBatch) -> None:
         """Move messages of the client that are not returned yet to the records of a poll, as far as there is room."""
-        while self._buffered and not found.is_full:
-            each = self._buffered[0]
-            number = each.partition()
+        while self._buffered and not batch.is_full:
+            message = self._buffered[0]
+            number = message.partition()
             name = self._names.get(number)
-            if name is not None and each.error() is None:
-                if not found.add(_record(name, each)):
+            if name is not None and message.error() is None:
+                if not batch.add(_record(name, message)):
                     return
                 self._not_at_end.add(number)
             self._buffered.popleft()
-            if each.error() is not None and (name is not None or number < 0):  # of a partition, or of the topic
-                self._handle_error(number, each)
+            if message.error() is not None and (name is not None or number < 0):  # of a partition, or of the topic
+                self._handle_error(number, message)
 
     def _handle_error(self, partition: int, message: Any) -> None:
         """Note the end of a partition, or raise the error received in place of a record."""
@@ -244,7 +244,7 @@ class KafkaSource(Source):
         self._opened_topic_ids.pop(int(partition), None)
         self._not_at_end.discard(int(partition))
         self._unread.discard(int(partition))
-        self._buffered = deque(each for each in self._buffered if each.partition() != int(partition))
+        self._buffered = deque(message for message in self._buffered if message.partition() != int(partition))
         self._consumer.incremental_unassign([self._topic_partition(partition)])
 
     @override
@@ -260,10 +260,12 @@ class KafkaSource(Source):
         # Both are negative until the first answer of the broker.
         if ends is None or min(ends[1], now.offset) < 0:
             return None
-        left = (
-            each.offset() for each in self._buffered if each.partition() == target.partition and each.error() is None
+        offsets = (
+            message.offset()
+            for message in self._buffered
+            if message.partition() == target.partition and message.error() is None
         )
-        return max(0, ends[1] - next(left, now.offset))
+        return max(0, ends[1] - next(offsets, now.offset))
 
     @override
     def shutdown(self) -> None:

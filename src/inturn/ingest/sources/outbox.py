@@ -115,17 +115,17 @@ class OutboxSource(Source):
 
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        found = PollBatch(limit, self.batch_bytes)
+        batch = PollBatch(limit, self.batch_bytes)
         for partition, position in self._positions.items():
             with closing(self._table.rows(position, limit)) as rows:
                 for row_position, body in rows:
-                    if not found.add(SourceRecord(partition, row_position, body)):
+                    if not batch.add(SourceRecord(partition, row_position, body)):
                         break
-        if found.records:
-            self._positions[self._name] = found.records[-1].position
+        if batch.records:
+            self._positions[self._name] = batch.records[-1].position
         else:
             time.sleep(timeout_s)
-        return found.records
+        return batch.records
 
     @override
     def close(self, partition: str) -> None:
@@ -161,8 +161,8 @@ class _PostgresTable:
         self._connection: psycopg.Connection[Any] | None = None
 
     def incarnation(self) -> str:
-        found = self._run("select system_identifier, %s::regclass::oid from pg_control_system()", [self._relation])
-        system, self._oid = found.fetchone() or ("", None)
+        cursor = self._run("select system_identifier, %s::regclass::oid from pg_control_system()", [self._relation])
+        system, self._oid = cursor.fetchone() or ("", None)
         return f"{system}/{self._oid}"
 
     def check(self, position: Any) -> None:
@@ -176,9 +176,9 @@ class _PostgresTable:
             f"from (select * from {self._table} where {where} order by xid, id limit %s) r order by r.xid, r.id"
         )
         with self._connected() as connection:
-            found = connection.cursor().stream(statement.encode(), [self._relation, *parameters, limit])
-            with closing(cast("Generator[Any]", found)):  # which cancels the rest
-                for oid, xid, id_, body in found:
+            rows = connection.cursor().stream(statement.encode(), [self._relation, *parameters, limit])
+            with closing(cast("Generator[Any]", rows)):  # which cancels the rest
+                for oid, xid, id_, body in rows:
                     if self._oid not in (None, oid):
                         raise SourceError(f"table {self._relation} was recreated while it was read")
                     yield (xid, id_), body.encode()
@@ -255,20 +255,20 @@ class _SqliteTable:
 
     def _check_table(self) -> None:
         """Check the table, and note its columns."""
-        found = self._run("select sql from sqlite_master where name = ?", self._name)
-        if not found or "autoincrement" not in found[0]["sql"].lower():
-            msg = "reuses the ids of deleted rows, so rows would be lost" if found else "does not exist"
+        tables = self._run("select sql from sqlite_master where name = ?", self._name)
+        if not tables or "autoincrement" not in tables[0]["sql"].lower():
+            msg = "reuses the ids of deleted rows, so rows would be lost" if tables else "does not exist"
             raise InputError(f"table {self._name!r} {msg}; it needs id integer primary key autoincrement")
         columns = self._run("select name, type from pragma_table_info(?)", self._name)
-        self._json_columns = [each["name"] for each in columns if each["type"].lower() in ("json", "jsonb")]
+        self._json_columns = [column["name"] for column in columns if column["type"].lower() in ("json", "jsonb")]
 
     def _file_id(self) -> tuple[int, int]:
         """Return the device and the inode of the file that is at the path now."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             raise SourceError(f"file {str(self._path)!r} is missing; it was deleted or moved") from None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def _check_same(self) -> None:
         """Check that the file at the path is the one that is open.
@@ -287,17 +287,17 @@ class _SqliteTable:
         return f"{now[1]}:{created}" if created else str(now[1])
 
     def check(self, position: Any) -> None:
-        found = self._run("select seq from sqlite_sequence where name = ?", self._name)
-        if not found or found[0]["seq"] < position:
+        sequences = self._run("select seq from sqlite_sequence where name = ?", self._name)
+        if not sequences or sequences[0]["seq"] < position:
             raise PositionGone(
                 f"table {self._name!r} has not reached id {position}: it was recreated; use `inturn ingest seek`"
             )
 
     def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
         statement = f"select * from {self._table} where id > ? order by id limit ?"  # noqa: S608 - quoted
-        with closing(self._execute(statement, position or 0, limit)) as found:
+        with closing(self._execute(statement, position or 0, limit)) as cursor:
             self._check_same()  # when the reading has begun, so that all of it is of this file
-            for row in found:
+            for row in cursor:
                 record = dict(row) | {name: _json(row[name]) for name in self._json_columns}
                 yield row["id"], msgspec.json.encode(record)
 

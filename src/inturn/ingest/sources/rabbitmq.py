@@ -114,11 +114,11 @@ class RabbitSource(Source):
         try:
             channel = await connection.channel(publisher_confirms=False)
             await channel.set_qos(prefetch_count=self._prefetch)
-            found = await channel.declare_queue(self._queue, passive=True)
+            declared = await channel.declare_queue(self._queue, passive=True)
         except (exceptions.AMQPError, ValueError) as error:
             await connection.close()
             raise SourceError(f"the queue {self._queue!r} cannot be read: {error}") from None
-        return _Link(connection, channel, found)
+        return _Link(connection, channel, declared)
 
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
@@ -128,20 +128,20 @@ class RabbitSource(Source):
         if not link.is_consuming:
             self._call(link.consume())
             self._log_guard(link)
-        found = PollBatch(limit, self.batch_bytes)
+        batch = PollBatch(limit, self.batch_bytes)
         try:
-            while not found.is_full:
+            while not batch.is_full:
                 record = link.unreturned
                 if record is None:
-                    message = link.messages.get_nowait() if found.records else link.messages.get(timeout=timeout_s)
+                    message = link.messages.get_nowait() if batch.records else link.messages.get(timeout=timeout_s)
                     self._log_size(link)
                     link.consumed_bytes += len(message.body)
                     record = self._record(message)
-                link.unreturned = None if found.add(record) else record
+                link.unreturned = None if batch.add(record) else record
         except queue.Empty:
-            if not found.records:
+            if not batch.records:
                 link.check()
-        return found.records
+        return batch.records
 
     def _log_guard(self, link: _Link) -> None:
         """Log, once, if another consumer may also read the queue."""
@@ -211,13 +211,13 @@ class RabbitSource(Source):
 class _Link:
     """A connection with its channel and consumer; deliveries are valid only within it."""
 
-    def __init__(self, connection: AbstractConnection, channel: AbstractChannel, found: AbstractQueue) -> None:
+    def __init__(self, connection: AbstractConnection, channel: AbstractChannel, declared: AbstractQueue) -> None:
         self.connection = connection
         self.messages: queue.SimpleQueue[DeliveredMessage] = queue.SimpleQueue()
         self.unreturned: SourceRecord | None = None  # for which the last poll had no room
         self.received = self.consumed_bytes = 0  # bytes of bodies, each counted by one thread
         self.is_consuming = False
-        self._channel, self._found = channel, found
+        self._channel, self._found = channel, declared
         self._consumers: Container[str | None] = ()  # of the channel; the broker removes ours by a cancellation
         self._tag: str | None = None
 
@@ -270,10 +270,10 @@ class _Link:
             )
             EVENTS.warning("unguarded", self._found.name, text, queue=self._found.name, lock=name)
 
-    async def _check_consumers(self, ours: int) -> None:
-        found = await self._channel.declare_queue(self._found.name, passive=True)
-        count = found.declaration_result.consumer_count or 0
-        if count > ours:
+    async def _check_consumers(self, own_consumers: int) -> None:
+        declared = await self._channel.declare_queue(self._found.name, passive=True)
+        count = declared.declaration_result.consumer_count or 0
+        if count > own_consumers:
             raise SourceError(f"the queue {self._found.name!r} cannot be read exclusively: it has another consumer")
 
     async def acknowledge(self, tag: int) -> None:
@@ -283,8 +283,8 @@ class _Link:
 
     async def remaining(self) -> int | None:
         """Return the number of messages that are not delivered."""
-        found = await self._channel.declare_queue(self._found.name, passive=True)
-        return found.declaration_result.message_count
+        declared = await self._channel.declare_queue(self._found.name, passive=True)
+        return declared.declaration_result.message_count
 
     def check(self) -> None:
         """Check that more may be delivered.

@@ -65,6 +65,6 @@ async def _difference(connection: AbstractConnection, queue: str, argument: str)
     try:
         await channel.declare_queue(queue, durable=True, arguments={argument: "inturn asks"})
     except AMQPError as error:
-        found = _DIFFERS.search(str(error))
-        return (found[1], found[2]) if found else ("", "")
+        match_ = _DIFFERS.search(str(error))
+        return (match_[1], match_[2]) if match_ else ("", "")
     return "", ""

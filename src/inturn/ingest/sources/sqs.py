@@ -96,31 +96,31 @@ class SqsSource(Source):
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         if self._extender is None:
             return []
-        found = PollBatch(limit, self.batch_bytes)
+        batch = PollBatch(limit, self.batch_bytes)
         if not self._buffered:
             self._buffered.extend(self._receive(min(limit, _BATCH), math.ceil(timeout_s)))
-        self._move_buffered(found)
-        while found.records and not found.is_full:
+        self._move_buffered(batch)
+        while batch.records and not batch.is_full:
             # Parallel receives preserve the order: a group is in only one answer until its messages are deleted.
-            sizes = [min(_BATCH, limit - start) for start in range(len(found.records), limit, _BATCH)][
-                : self._parallel_calls(found)
+            sizes = [min(_BATCH, limit - start) for start in range(len(batch.records), limit, _BATCH)][
+                : self._parallel_calls(batch)
             ]
             for messages in self._pool.map(self._receive, sizes):
                 self._buffered.extend(messages)
             received = len(self._buffered)
-            self._move_buffered(found)
+            self._move_buffered(batch)
             if received < sum(sizes):
                 break
-        return found.records
+        return batch.records
 
-    def _parallel_calls(self, found: PollBatch) -> int:
+    def _parallel_calls(self, batch: PollBatch) -> int:
         """Return the number of calls whose messages fit, if all are as large as the largest so far."""
-        largest = max(each.size for each in found.records) or 1
-        return min(source_limits.SQS_CALLS, (self.batch_bytes - found.size) // (_BATCH * largest)) or 1
+        largest = max(record.size for record in batch.records) or 1
+        return min(source_limits.SQS_CALLS, (self.batch_bytes - batch.size) // (_BATCH * largest)) or 1
 
-    def _move_buffered(self, found: PollBatch) -> None:
+    def _move_buffered(self, batch: PollBatch) -> None:
         """Move received messages that are not returned yet to the records of a poll, in order, while there is room."""
-        while self._buffered and found.add(self._record(self._buffered[0])):
+        while self._buffered and batch.add(self._record(self._buffered[0])):
             receipt = self._buffered.popleft()["ReceiptHandle"]
             self._last_position += 1
             self._receipts[receipt] = self._last_position
@@ -211,7 +211,7 @@ class SqsSource(Source):
         def call_batch(batch: Sequence[str]) -> list[str]:
             entries = [{"Id": str(place), "ReceiptHandle": receipt, **more} for place, receipt in enumerate(batch)]
             answer = call(QueueUrl=self._url, Entries=entries)
-            return [batch[int(each["Id"])] for each in answer.get("Failed", []) if not each.get("SenderFault")]
+            return [batch[int(failure["Id"])] for failure in answer.get("Failed", []) if not failure.get("SenderFault")]
 
         return [receipt for batch in self._pool.map(call_batch, _chunks(receipts)) for receipt in batch]
 
@@ -233,8 +233,8 @@ def _chunks(receipts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _region_in(host: str) -> str | None:
-    found = re.fullmatch(r"sqs(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", host)
-    return found[1] if found else None
+    match_ = re.fullmatch(r"sqs(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", host)
+    return match_[1] if match_ else None
 
 
 def _client(region: str | None, endpoint: str) -> Any:

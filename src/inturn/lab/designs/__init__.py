@@ -55,7 +55,7 @@ def design_named(name: str) -> Design:
     Raises:
         InputError: if no design has this name.
     """
-    found = {design.name: design for design in DESIGNS}
-    if name not in found:
-        raise InputError(f"no design {name!r}; expected one of {', '.join(found)}")
-    return found[name]()
+    designs = {design.name: design for design in DESIGNS}
+    if name not in designs:
+        raise InputError(f"no design {name!r}; expected one of {', '.join(designs)}")
+    return designs[name]()

@@ -36,12 +36,12 @@ class PollTimes(msgspec.Struct, frozen=True, kw_only=True):
 def murmur2(data: bytes) -> int:
     """Return the non-negative hash with which Kafka's Java producer selects a partition."""
     mixed, mask = 0x9747B28C ^ len(data), 0xFFFFFFFF
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        part = int.from_bytes(data[at : at + 4], "little") * 0x5BD1E995 & mask
+    aligned_end = len(data) & ~3
+    for offset in range(0, aligned_end, 4):
+        part = int.from_bytes(data[offset : offset + 4], "little") * 0x5BD1E995 & mask
         part = (part ^ part >> 24) * 0x5BD1E995 & mask
         mixed = mixed * 0x5BD1E995 & mask ^ part
-    if rest := data[whole:]:
+    if rest := data[aligned_end:]:
         mixed = (mixed ^ int.from_bytes(rest, "little")) * 0x5BD1E995 & mask
     mixed = (mixed ^ mixed >> 13) * 0x5BD1E995 & mask
     return (mixed ^ mixed >> 15) & 0x7FFFFFFF
@@ -115,7 +115,7 @@ class ConsumerGroup:
         """Poll a batch from the consumer's partitions, handle it and commit it."""
         self._hand_over(consumer, now_us)
         own, records, offset, paused = self.owned[consumer], self.records, self.offset, self.paused
-        left, at_us = self.knobs.batch, now_us
+        remaining, at_us = self.knobs.batch, now_us
         read: list[tuple[int, int]] = []
         for _ in range(len(own)):
             partition = own[0]
@@ -123,14 +123,14 @@ class ConsumerGroup:
             position = offset[partition]
             if paused[partition] or position >= len(records[partition]):
                 continue
-            batch = records[partition][position : position + left]
-            left -= len(batch)
+            batch = records[partition][position : position + remaining]
+            remaining -= len(batch)
             at_us, count = self._handle(batch, partition, consumer, at_us)
             if count < 0:
                 self._stop_consumer(consumer, at_us, self.log.attempts[-1][3])
                 return
             read.append((partition, position + count))
-            if not left:
+            if not remaining:
                 break
         if not read:
             self.idle[consumer] = 1
@@ -212,7 +212,7 @@ class ConsumerGroup:
 
     def _hand_over(self, consumer: int, now_us: int) -> None:
         """Hand reassigned partitions to their new owners, between two batches."""
-        for partition in [each for each in self.owned[consumer] if self.next_owner[each] != consumer]:
+        for partition in [candidate for candidate in self.owned[consumer] if self.next_owner[candidate] != consumer]:
             self.owned[consumer].remove(partition)
             to = self.owner[partition] = self.next_owner[partition]
             self.owned[to].append(partition)

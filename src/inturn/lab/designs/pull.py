@@ -105,10 +105,10 @@ class KeyParallelBroker(TaskBroker):
     def _crash(self, crashed: int, now_us: int) -> None:
         """End the process: messages in progress and uncommitted messages will be read again."""
         log, key_of = self.log, self.load.key
-        again = sorted({crashed, *self._uncommitted(crashed, now_us)}, reverse=True)
+        unfinished = sorted({crashed, *self._uncommitted(crashed, now_us)}, reverse=True)
         self.heap.clear()
         self.idle.clear()
-        for message in again:
+        for message in unfinished:
             queue = self.queued[key_of[message]]
             if message not in queue:
                 queue.appendleft(message)
@@ -123,7 +123,7 @@ class KeyParallelBroker(TaskBroker):
 
     def _uncommitted(self, crashed: int, now_us: int) -> list[int]:
         """Return and mark the messages whose handling was cut off or whose offsets were not committed."""
-        attempts, again = self.log.attempts, []
+        attempts, unfinished = self.log.attempts, []
         committed_us = now_us - now_us % self.commit_every_us
         oldest_us = committed_us - max(self.draws.duration_us)
         for index in range(len(attempts) - 1, -1, -1):
@@ -134,11 +134,11 @@ class KeyParallelBroker(TaskBroker):
                 attempts[index] = (min(begin_us, now_us), now_us, consumer, message, int(AttemptResult.CRASHED))
                 if result != AttemptResult.FAILED:
                     self.log.disposition[message] = Disposition.HELD
-                    again.append(message)
+                    unfinished.append(message)
             elif end_us > committed_us and result == AttemptResult.APPLIED and message != crashed:
                 attempts[index] = (begin_us, end_us, consumer, message, int(AttemptResult.APPLIED_UNACKED))
-                again.append(message)
-        return again
+                unfinished.append(message)
+        return unfinished
 
     def _is_blocked(self, message: int) -> bool:
         return message in self.draws.poison and self.tried.get(message, 0) >= self.knobs.max_attempts

@@ -237,15 +237,17 @@ class PushBroker:
 
     def _crash(self, consumer: int, now_us: int, message: int) -> None:
         """End a consumer: all messages sent to it are requeued, in the order in which they were sent."""
-        own = {each for each, (_, owner) in enumerate(self.layout.subscriptions) if owner == consumer}
+        own = {subscription for subscription, (_, owner) in enumerate(self.layout.subscriptions) if owner == consumer}
         lost = sorted(event for event in self.heap if event[1] >= 0 and event[2] in own)
         self.heap[:] = [event for event in self.heap if event[1] < 0 or event[2] not in own]
         heapify(self.heap)
         self.down[consumer] = 1
-        queues = {self.layout.subscriptions[each][0] for each in own}
+        queues = {self.layout.subscriptions[subscription][0] for subscription in own}
         for queue in sorted(queues):
-            self.ready_subscriptions[queue] = deque(each for each in self.ready_subscriptions[queue] if each not in own)
-            self.waiting[queue] = deque(each for each in self.waiting[queue] if each not in own)
+            self.ready_subscriptions[queue] = deque(
+                subscription for subscription in self.ready_subscriptions[queue] if subscription not in own
+            )
+            self.waiting[queue] = deque(subscription for subscription in self.waiting[queue] if subscription not in own)
         self.log.notes.append((now_us, message, f"consumer {consumer} died with {len(lost)} more messages"))
         for requeued in [message, *(event[1] for event in lost)]:
             self._requeue(requeued, now_us)
@@ -279,7 +281,7 @@ class PushBroker:
     def _is_active(self, queue: int) -> bool:
         """Return whether the queue already has an active subscription."""
         return any(
-            each not in self.waiting[queue] and not self.down[consumer]
-            for each, (own, consumer) in enumerate(self.layout.subscriptions)
+            subscription not in self.waiting[queue] and not self.down[consumer]
+            for subscription, (own, consumer) in enumerate(self.layout.subscriptions)
             if own == queue
         )

@@ -93,8 +93,8 @@ class ConsistentHash(Design):
     def simulate(self, load: Workload, draws: Draws, knobs: Knobs) -> SimulationLog:
         queues = knobs.partitions
         places = [crc32(text.encode()) % queues for text in load.key_texts()]
-        each = [(queue, queue % knobs.consumers) for queue in range(queues)]
-        layout = PushLayout([places[key] for key in load.key], queues, each, min(knobs.consumers, queues))
+        subscriptions = [(queue, queue % knobs.consumers) for queue in range(queues)]
+        layout = PushLayout([places[key] for key in load.key], queues, subscriptions, min(knobs.consumers, queues))
         return PushBroker(load, draws, knobs, layout, PushRules(Requeue.OLD_PLACE, None, self.times)).run()
 
 
@@ -115,8 +115,8 @@ class QueuePerGroup(Design):
 
     @override
     def simulate(self, load: Workload, draws: Draws, knobs: Knobs) -> SimulationLog:
-        each = [(key, key % knobs.consumers) for key in range(load.keys)]
-        layout = PushLayout(load.key, load.keys, each, min(knobs.consumers, load.keys))
+        subscriptions = [(key, key % knobs.consumers) for key in range(load.keys)]
+        layout = PushLayout(load.key, load.keys, subscriptions, min(knobs.consumers, load.keys))
         return PushBroker(load, draws, knobs, layout, PushRules(Requeue.OLD_PLACE, None, self.times)).run()
 
 

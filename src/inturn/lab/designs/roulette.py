@@ -104,7 +104,7 @@ class RouletteBroker:
         place, key, next_place = self.load.place, self.load.key, self.next_place
         sent = [event[4] for event in self.heap if event[2] != _RESTART]
         inside = chain(self.ready, sent, *self.buffer)
-        return not any(place[each] <= next_place[key[each]] for each in inside)
+        return not any(place[message] <= next_place[key[message]] for message in inside)
 
     def _send(self, now_us: int) -> None:
         ready, ready_consumers, credit, heap = self.ready, self.ready_consumers, self.credit, self.heap
@@ -174,8 +174,8 @@ class RouletteBroker:
                 self.inside -= 1
                 note((now_us, message, f"fails in every attempt: the model stops after attempt {tried}"))
                 return
-            behind = self.load.revision[message]
-            note((now_us, message, f"revision {behind} failed and was requeued at the back"))
+            revision = self.load.revision[message]
+            note((now_us, message, f"revision {revision} failed and was requeued at the back"))
         self.ready.append(message)
 
     def _stop_consumer(self, consumer: int, message: int, now_us: int) -> None:
@@ -185,7 +185,7 @@ class RouletteBroker:
         self.heap[:] = [event for event in self.heap if event[2] != _COMES or event[3] != consumer]
         heapify(self.heap)
         self.buffer[consumer].clear()
-        self.ready_consumers = deque(each for each in self.ready_consumers if each != consumer)
+        self.ready_consumers = deque(candidate for candidate in self.ready_consumers if candidate != consumer)
         self.busy[consumer] = 0
         self.log.notes.append((now_us, message, f"consumer {consumer} died with {len(lost) - 1} more messages"))
         self.ready.extend(lost)
@@ -202,7 +202,7 @@ class RouletteBroker:
         count = (until_us - now_us) * min(self.knobs.consumers, self.inside) // max(1, round_us)
         self.log.unlogged += count
         self.log.unlogged_us += count * self.times.check_us
-        self.ready.extend(each for buffer in self.buffer for each in buffer)
+        self.ready.extend(message for buffer in self.buffer for message in buffer)
         self.ready.extend(event[4] for event in sorted(inside))
         self.heap[:] = [event for event in self.heap if event[2] == _RESTART]
         dead = {event[3] for event in self.heap}
@@ -210,7 +210,7 @@ class RouletteBroker:
             buffer.clear()
             self.busy[consumer] = 0
             self.credit[consumer] = self.knobs.prefetch
-        self.ready_consumers = deque(each for each in range(self.knobs.consumers) if each not in dead)
+        self.ready_consumers = deque(consumer for consumer in range(self.knobs.consumers) if consumer not in dead)
         self.stalled = 0
 
     def _note_circulating(self, cause: str) -> None:

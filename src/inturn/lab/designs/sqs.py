@@ -134,18 +134,18 @@ class FifoQueue:
         if self.times.calls_per_s is not None:
             now_us = max(now_us, self.next_call_us)
             self.next_call_us = now_us + SECOND_US // self.times.calls_per_s
-        received, left = ReceivedBatch(consumer), self.knobs.batch
+        received, remaining = ReceivedBatch(consumer), self.knobs.batch
         messages: list[int] = []
         ready_keys, queued = self.ready_keys, self.queued
-        while ready_keys and left:
+        while ready_keys and remaining:
             _, key = heappop(ready_keys)
             queue = queued[key]
-            if len(queue) <= left:
+            if len(queue) <= remaining:
                 own = list(queue)
                 queue.clear()
             else:
-                own = [queue.popleft() for _ in range(left)]
-            left -= len(own)
+                own = [queue.popleft() for _ in range(remaining)]
+            remaining -= len(own)
             received.messages[key] = own
             messages += own
         if self.times.partition_messages_per_s is not None:
@@ -225,7 +225,7 @@ class FifoQueue:
                 self.log.notes.append((deadline_us, message, "visible again: it was not deleted in time"))
                 self.tried[message] = self.tried.get(message, 0) + 1
         received.to_return = {
-            key: [each for each in own if self._is_receivable(each)] for key, own in received.messages.items()
+            key: [message for message in own if self._is_receivable(message)] for key, own in received.messages.items()
         }
 
     def _is_receivable(self, message: int) -> bool:

@@ -46,33 +46,33 @@ def values(sweep: SweepResult, figure: CurveFigure) -> list[tuple[str, list[str]
 
 
 def _interval(figure: CurveFigure, value: SeedInterval) -> str:
-    mean, low, high = (figure.text(each) for each in (value.mean, value.low, value.high))
+    mean, low, high = (figure.text(number) for number in (value.mean, value.low, value.high))
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
 def _picture(sweep: SweepResult, figure: CurveFigure) -> str:
     drawing = Drawing(*_SIZE)
     scale, ends, ticks = _scale(sweep, figure)
-    xs = [(float(at), knob_value(sweep.over, value)) for at, value in enumerate(sweep.values)]
+    xs = [(float(index), knob_value(sweep.over, value)) for index, value in enumerate(sweep.values)]
     last = max(len(xs) - 1, 1)
     height = ends[1] - ends[0]
-    drawn = [
-        (each, _label(each)) for each in _together(sweep.curves, lambda point: scale(figure.of(point).mean), height)
+    labelled = [
+        (curve, _label(curve)) for curve in _together(sweep.curves, lambda point: scale(figure.of(point).mean), height)
     ]
-    room = max(width_of(label, _LABEL) for _, label in drawn) + BESIDE + 4
+    room = max(width_of(label, _LABEL) for _, label in labelled) + BESIDE + 4
     left = max(width_of(name, 9) for _, name in ticks) + 12
-    beside = last * 1.08 * room / (_SIZE[0] - left - room)  # the part of the axis with the labels, in units of the axis
-    plot = Plot.framed(drawing, (-0.08 * last, last + beside), ends, xs, ticks, (sweep.over.replace("_", " "), ""))
+    beyond = last * 1.08 * room / (_SIZE[0] - left - room)  # the part of the axis with the labels, in units of the axis
+    plot = Plot.framed(drawing, (-0.08 * last, last + beyond), ends, xs, ticks, (sweep.over.replace("_", " "), ""))
     styles = line_styles(curve.design for curve in sweep.curves)
     labels = []
-    for together, label in drawn:
+    for together, label in labelled:
         curve = _first(together)
         colour, dash = styles[curve.design]
-        places = [(float(at), scale(figure.of(point).mean)) for at, point in enumerate(curve.points)]
-        for (at, _), point in zip(places, curve.points, strict=True):
+        places = [(float(index), scale(figure.of(point).mean)) for index, point in enumerate(curve.points)]
+        for (x, _), point in zip(places, curve.points, strict=True):
             low, high = scale(figure.of(point).low), scale(figure.of(point).high)
             if high > low:
-                plot.line([(at, low), (at, high)], colour, 0.9)
+                plot.line([(x, low), (x, high)], colour, 0.9)
         end = plot.curve(places, colour, 2.2 if curve.design == "inturn" else 1.5, dash)
         labels.append((end, label, colour))
     plot.name_ends(labels, _LABEL)
@@ -80,7 +80,7 @@ def _picture(sweep: SweepResult, figure: CurveFigure) -> str:
 
 
 def _first(together: Sequence[DesignCurve]) -> DesignCurve:
-    return next((each for each in together if each.design == "inturn"), together[0])
+    return next((curve for curve in together if curve.design == "inturn"), together[0])
 
 
 def _label(together: Sequence[DesignCurve]) -> str:
@@ -95,7 +95,7 @@ def _scale(sweep: SweepResult, figure: CurveFigure) -> tuple[Callable[[float], f
     if not figure.is_log:
         step = round_step(top * 1e9, 4) / 1e9  # a share has steps below 1
         count = math.ceil(top / step - 1e-9)
-        ticks = [(step * each, figure.text(step * each)) for each in range(count + 1)]
+        ticks = [(step * number, figure.text(step * number)) for number in range(count + 1)]
         return (lambda value: value), (0.0, step * count * 1.06), ticks
     low = max(1.0, min((point.low for point in points if point.low > 0), default=1.0))
 
@@ -108,20 +108,20 @@ def _scale(sweep: SweepResult, figure: CurveFigure) -> tuple[Callable[[float], f
 
 
 def _together(
-    curves: Sequence[DesignCurve], of: Callable[[CurvePoint], float], height: float
+    curves: Sequence[DesignCurve], value_of: Callable[[CurvePoint], float], height: float
 ) -> list[list[DesignCurve]]:
     """Return the curves, grouped so that curves which coincide in the picture are together."""
-    found: list[list[DesignCurve]] = []
+    clusters: list[list[DesignCurve]] = []
     for curve in curves:
-        own = [of(point) for point in curve.points]
-        for others in found:
-            their = (of(point) for point in others[0].points)
-            if all(abs(one - other) <= _NEAR * height for one, other in zip(own, their, strict=True)):
-                others.append(curve)
+        own = [value_of(point) for point in curve.points]
+        for cluster in clusters:
+            their = (value_of(point) for point in cluster[0].points)
+            if all(abs(own_value - other) <= _NEAR * height for own_value, other in zip(own, their, strict=True)):
+                cluster.append(curve)
                 break
         else:
-            found.append([curve])
-    return found
+            clusters.append([curve])
+    return clusters
 
 
 def _words(sweep: SweepResult, figure: CurveFigure) -> str:

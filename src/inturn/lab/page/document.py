@@ -54,8 +54,8 @@ def render(
         left_out=words.left_out_words,
         failed=_failed(ordered),
         recommendation=recommendation,
-        titles={each.design: each.title for each in result.designs},
-        sweeps=[_sweep(each) for each in sweeps],
+        titles={design.design: design.title for design in result.designs},
+        sweeps=[_sweep(sweep) for sweep in sweeps],
         legend=[(markup(icon), text) for icon, text in time_lines.legend()],
         at_work=_at_work(result, ordered),
         lives=_lives(ordered),
@@ -68,24 +68,24 @@ def render(
 
 def _failed(designs: Sequence[DesignResult]) -> list[tuple[list[str], list[DesignResult]]]:
     """Return the designs that failed, grouped by their reasons."""
-    found: dict[tuple[str, ...], list[DesignResult]] = {}
-    for each in designs:
-        if each.reasons:
-            found.setdefault(tuple(each.reasons), []).append(each)
-    return [(list(reasons), those) for reasons, those in found.items()]
+    by_reasons: dict[tuple[str, ...], list[DesignResult]] = {}
+    for design in designs:
+        if design.reasons:
+            by_reasons.setdefault(tuple(design.reasons), []).append(design)
+    return [(list(reasons), group) for reasons, group in by_reasons.items()]
 
 
 def _cells(designs: Sequence[DesignResult]) -> dict[str, dict[str, Any]]:
     """Return the bars of the table for each design: percentages of the maximum."""
-    slowest = max((each.latency.p99_us for each in designs), default=0) or 1
-    fastest = max((each.throughput_per_s for each in designs), default=0.0) or 1.0
+    slowest = max((design.latency.p99_us for design in designs), default=0) or 1
+    fastest = max((design.throughput_per_s for design in designs), default=0.0) or 1.0
     return {
-        each.design: {
-            "p99": round(100 * each.latency.p99_us / slowest, 1),
-            "throughput": round(100 * each.throughput_per_s / fastest, 1),
-            "wasted": words.wasted_share(each),
+        design.design: {
+            "p99": round(100 * design.latency.p99_us / slowest, 1),
+            "throughput": round(100 * design.throughput_per_s / fastest, 1),
+            "wasted": words.wasted_share(design),
         }
-        for each in designs
+        for design in designs
     }
 
 
@@ -103,16 +103,16 @@ def _at_work(result: LabResult, designs: Sequence[DesignResult]) -> list[tuple[D
     if result.followed is None:
         return []
     colours = time_lines.group_colours(designs, result.followed[0])
-    drawn = ((each, time_lines.time_lines(each, result.followed, colours)) for each in designs)
-    return [(design, markup(picture)) for design, picture in drawn if picture is not None]
+    pictures = ((design, time_lines.time_lines(design, result.followed, colours)) for design in designs)
+    return [(design, markup(picture)) for design, picture in pictures if picture is not None]
 
 
 def _lives(designs: Sequence[DesignResult]) -> list[tuple[DesignResult, Any, list[tuple[str, str, bool]]]]:
     scale = lives.LifeScale(designs)
     return [
-        (each, markup(lives.strip(each.life, scale)), lives.life_events(each.life))
-        for each in designs
-        if each.life is not None and each.life.events
+        (design, markup(lives.strip(design.life, scale)), lives.life_events(design.life))
+        for design in designs
+        if design.life is not None and design.life.events
     ]
 
 
@@ -124,7 +124,7 @@ def _check(row: ValidationRow, result: LabResult) -> dict[str, Any]:
     show = _UNITS.get(row.unit, words.rate)
     off = row.model_median - row.engine_median
     relative = f" ({off / row.engine_median:+.0%})" if row.engine_median else ""
-    titles = {each.design: each.title for each in result.designs}
+    titles = {design.design: design.title for design in result.designs}
     measured = show(row.engine_median)
     if row.engine_low != row.engine_high:
         measured += f" ({show(row.engine_low)} to {show(row.engine_high)})"

@@ -26,10 +26,10 @@ _DASHES: Final = ("", "5 3", "1.5 2.5", "8 3 1.5 3")
 def line_styles(designs: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return a colour and a dash for each design; those of one family differ in the dash."""
     seen: dict[int, int] = {}
-    found = {}
+    styles = {}
     for design in designs:
         family = _FAMILIES.get(design.partition("-")[0], 7)
         number = seen.setdefault(family, 0)
-        found[design] = (f"var(--c{family})", _DASHES[number % len(_DASHES)])
+        styles[design] = (f"var(--c{family})", _DASHES[number % len(_DASHES)])
         seen[family] += 1
-    return found
+    return styles

@@ -22,7 +22,7 @@ class LifeScale:
     """A logarithmic scale of the time since the arrival, on which both short and long waits are visible."""
 
     def __init__(self, designs: Sequence[DesignResult]) -> None:
-        lives = [each.life for each in designs if each.life is not None and each.life.events]
+        lives = [design.life for design in designs if design.life is not None and design.life.events]
         self._most = max((life.events[-1].at_us - life.events[0].at_us for life in lives), default=1)
         self._most = max(self._most, 1000)
 
@@ -46,20 +46,20 @@ def strip(life: MessageLife, scale: LifeScale) -> str:
         return 8 + scale.position(at_us - began) * (_SIZE[0] - 16)
 
     drawing.line([(8, _MIDDLE), (_SIZE[0] - 8, _MIDDLE)], LINE)
-    last = max(each.at_us for each in life.events)
+    last = max(event.at_us for event in life.events)
     drawing.line([(8, _MIDDLE), (x(last), _MIDDLE)], GREY, 1.5)
     begun: int | None = None
-    for each in life.events:
-        place = x(each.at_us)
-        if each.kind == "began":
-            begun = each.at_us
-        elif each.kind == "arrived":
+    for event in life.events:
+        place = x(event.at_us)
+        if event.kind == "began":
+            begun = event.at_us
+        elif event.kind == "arrived":
             drawing.dot((place, _MIDDLE), 7, BACK, INK, 1.5)
-        elif each.kind == "note":
+        elif event.kind == "note":
             drawing.line([(place, _MIDDLE - 5), (place, _MIDDLE + 5)], INK, 1.5)
         else:
             left = place if begun is None else x(begun)
-            applied, late = each.kind in _APPLIED, each.text.endswith("out of turn")
+            applied, late = event.kind in _APPLIED, event.text.endswith("out of turn")
             draw = handling((WRONG if late else OWN) if applied else INK, has_effect=applied)
             draw(drawing, (left, _MIDDLE - 6), (max(place, left + 3), _MIDDLE + 6))
             begun = None
@@ -70,13 +70,13 @@ def life_events(life: MessageLife) -> list[tuple[str, str, bool]]:
     """Return the life in words: the time since the arrival, the event, and whether it was out of turn."""
     began = life.events[0].at_us
     events = [
-        each
-        for each, after in zip(life.events, [*life.events[1:], None], strict=True)
-        if each.kind != "began" and not (after and after.at_us == each.at_us and each.text in after.text)
+        event
+        for event, after in zip(life.events, [*life.events[1:], None], strict=True)
+        if event.kind != "began" and not (after and after.at_us == event.at_us and event.text in after.text)
     ]
-    lines = [(span(each.at_us - began), each.text, each.text.endswith("out of turn")) for each in events]
+    lines = [(span(event.at_us - began), event.text, event.text.endswith("out of turn")) for event in events]
     if len(lines) > _MAX_EVENTS:
-        left = len(lines) - _MAX_EVENTS + 1
+        hidden = len(lines) - _MAX_EVENTS + 1
         half = _MAX_EVENTS // 2
-        lines = [*lines[:half], ("", f"… {left} more events …", False), *lines[half + left :]]
+        lines = [*lines[:half], ("", f"… {hidden} more events …", False), *lines[half + hidden :]]
     return lines

@@ -22,7 +22,7 @@ _NO_EFFECT: Final = ("failed", "crashed", "rejected", "duplicate")
 
 def group_colours(designs: Sequence[DesignResult], followed: str) -> dict[str, str]:
     """Return the colours of the groups in the time lines, the same in every design."""
-    names = {each.group for design in designs if design.window for each in design.window.spans} - {followed}
+    names = {attempt.group for design in designs if design.window for attempt in design.window.spans} - {followed}
     return {name: GROUPS[number % len(GROUPS)] for number, name in enumerate(sorted(names))} | {followed: OWN}
 
 
@@ -32,34 +32,36 @@ def time_lines(design: DesignResult, followed: tuple[str, int], colours: Mapping
     if window is None:
         return None
     begin_us, end_us = _range(window, followed)
-    inside = [each for each in window.spans if each.end_us >= begin_us and each.begin_us <= end_us]
+    inside = [attempt for attempt in window.spans if attempt.end_us >= begin_us and attempt.begin_us <= end_us]
     rows = _rows(inside, followed[0])
     drawing = Drawing(_WIDTH, _TOP + _ROW * len(rows) + _BOTTOM)
     width = max(1, end_us - begin_us)
-    ticks = [(float(each), span(each)) for each in rounds(0, width, 5, STEPS_US)]
+    ticks = [(float(tick), span(tick)) for tick in rounds(0, width, 5, STEPS_US)]
     names = [(row + 0.5, f"{consumer + 1}") for row, consumer in enumerate(rows)]
     plot = Plot.framed(drawing, (0, width), (len(rows), 0), ticks, names, top=_TOP, size=8)
     for row, _ in names:
         plot.line([(0, row), (width, row)], LINE)
-    for each in sorted(inside, key=lambda each: (each.group == followed[0], each.begin_us)):
-        if each.consumer in rows:
-            row = rows.index(each.consumer)
-            left, top = plot.at(max(0, each.begin_us - begin_us), row)
-            right, bottom = plot.at(min(width, each.end_us - begin_us), row + 1)
-            text = f"{each.revision}" if each.group == followed[0] else ""
-            has_effect = each.result not in _NO_EFFECT
-            draw = handling(colours.get(each.group, GREY), text, has_effect=has_effect, out_of_turn=each.out_of_turn)
+    for attempt in sorted(inside, key=lambda attempt: (attempt.group == followed[0], attempt.begin_us)):
+        if attempt.consumer in rows:
+            row = rows.index(attempt.consumer)
+            left, top = plot.at(max(0, attempt.begin_us - begin_us), row)
+            right, bottom = plot.at(min(width, attempt.end_us - begin_us), row + 1)
+            text = f"{attempt.revision}" if attempt.group == followed[0] else ""
+            has_effect = attempt.result not in _NO_EFFECT
+            draw = handling(
+                colours.get(attempt.group, GREY), text, has_effect=has_effect, out_of_turn=attempt.out_of_turn
+            )
             draw(drawing, (left, top + 4), (right, bottom - 1))
     return drawing.element(_words(design, inside, rows, followed))
 
 
 def _range(window: TimeLineWindow, followed: tuple[str, int]) -> tuple[int, int]:
     """Return the times between which handlings are drawn: around all handlings of the message, if they are near."""
-    own = [each for each in window.spans if (each.group, each.revision) == followed]
-    typical = median(each.end_us - each.begin_us for each in window.spans)
+    own = [attempt for attempt in window.spans if (attempt.group, attempt.revision) == followed]
+    typical = median(attempt.end_us - attempt.begin_us for attempt in window.spans)
     width = max(1, int(_IN_A_ROW * typical))
-    begin = min((each.begin_us for each in own), default=window.from_us)
-    last = max((each.end_us for each in own), default=begin)
+    begin = min((attempt.begin_us for attempt in own), default=window.from_us)
+    last = max((attempt.end_us for attempt in own), default=begin)
     end = max(begin + width * 3 // 4, min(last + width // 8, begin + 2 * width))
     return max(window.from_us, begin - width // 4), min(window.to_us, end)
 
@@ -67,9 +69,9 @@ def _range(window: TimeLineWindow, followed: tuple[str, int]) -> tuple[int, int]
 def _rows(spans: Sequence[HandlingSpan], group: str) -> list[int]:
     """Return the consumers to draw: all, or those with the most handlings of the followed group."""
     counts = Counter[int]()
-    for each in spans:
-        counts[each.consumer] += 1000 if each.group == group else 1
-    return sorted(sorted(counts, key=lambda each: (-counts[each], each))[:_ROWS])
+    for attempt in spans:
+        counts[attempt.consumer] += 1000 if attempt.group == group else 1
+    return sorted(sorted(counts, key=lambda consumer: (-counts[consumer], consumer))[:_ROWS])
 
 
 def handling(colour: str, text: str = "", *, has_effect: bool = True, out_of_turn: bool = False) -> Icon:
@@ -97,14 +99,18 @@ def handling(colour: str, text: str = "", *, has_effect: bool = True, out_of_tur
 
 def _words(design: DesignResult, spans: Sequence[HandlingSpan], rows: Sequence[int], followed: tuple[str, int]) -> str:
     """Return the text alternative: the handlings of the followed group, in the order of their begin."""
-    own = sorted((each for each in spans if each.group == followed[0]), key=lambda each: each.begin_us)[:12]
-    parts = [
-        f"revision {each.revision} at consumer {each.consumer + 1} {each.result.replace('_', ' ')}"
-        + (" out of turn" if each.out_of_turn else "")
-        for each in own
+    own = sorted((attempt for attempt in spans if attempt.group == followed[0]), key=lambda attempt: attempt.begin_us)[
+        :12
     ]
-    drawn = f"{len(rows)} of {design.consumers} consumers" if len(rows) < design.consumers else f"{len(rows)} consumers"
-    return f"{design.title}: {drawn} at work. Followed group: {'; '.join(parts) or 'no handlings'}."
+    parts = [
+        f"revision {attempt.revision} at consumer {attempt.consumer + 1} {attempt.result.replace('_', ' ')}"
+        + (" out of turn" if attempt.out_of_turn else "")
+        for attempt in own
+    ]
+    consumers = (
+        f"{len(rows)} of {design.consumers} consumers" if len(rows) < design.consumers else f"{len(rows)} consumers"
+    )
+    return f"{design.title}: {consumers} at work. Followed group: {'; '.join(parts) or 'no handlings'}."
 
 
 def legend() -> list[tuple[str, str]]:

@@ -51,8 +51,8 @@ def left_out(design: DesignResult) -> int:
 
 def left_out_words(design: DesignResult) -> str:
     """Return the number of messages that were never applied by reason, as text; empty if there are none."""
-    found = ((design.dispositions.get(kind, 0), words) for kind, words in _LEFT_OUT.items())
-    return ", ".join(f"{count:,} {words}" for count, words in found if count)
+    counts = ((design.dispositions.get(kind, 0), words) for kind, words in _LEFT_OUT.items())
+    return ", ".join(f"{count:,} {words}" for count, words in counts if count)
 
 
 def is_clean(design: DesignResult) -> bool:
@@ -62,7 +62,7 @@ def is_clean(design: DesignResult) -> bool:
 
 def ranked(result: LabResult) -> list[DesignResult]:
     """Return the designs, best first: fewest wrong groups, then fewest messages left out, then the shortest p99."""
-    return sorted(result.designs, key=lambda each: (each.wrong_groups, left_out(each), each.latency.p99_us))
+    return sorted(result.designs, key=lambda design: (design.wrong_groups, left_out(design), design.latency.p99_us))
 
 
 def sentence(text: str) -> str:
@@ -72,16 +72,16 @@ def sentence(text: str) -> str:
 
 def headline(result: LabResult) -> str:
     """Return the result in one sentence."""
-    wrong = sum(1 for each in result.designs if each.wrong_groups)
-    stuck = sum(1 for each in result.designs if not each.wrong_groups and left_out(each))
-    many = counted(len(result.designs), "design")
+    wrong = sum(1 for design in result.designs if design.wrong_groups)
+    stuck = sum(1 for design in result.designs if not design.wrong_groups and left_out(design))
+    total = counted(len(result.designs), "design")
     if not wrong and not stuck:
-        only = "The design ends" if len(result.designs) == 1 else f"All {many} end"
+        only = "The design ends" if len(result.designs) == 1 else f"All {total} end"
         return f"{only} with the right states"
     verb = "does" if stuck == 1 else "do"
     if not wrong:
-        return f"No design ends with wrong states, but {stuck} of {many} {verb} not apply all messages"
-    text = f"{wrong} of {many} end{'s' if wrong == 1 else ''} with wrong states"
+        return f"No design ends with wrong states, but {stuck} of {total} {verb} not apply all messages"
+    text = f"{wrong} of {total} end{'s' if wrong == 1 else ''} with wrong states"
     return text + (f", and {stuck} more {verb} not apply all messages" if stuck else "")
 
 

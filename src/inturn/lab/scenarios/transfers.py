@@ -60,12 +60,12 @@ def transfers() -> Scenario:
     """Return the scenario."""
     bookings = _bookings()
     random.Random(7).shuffle(places := [index // REVISIONS for index in range(len(bookings))])  # noqa: S311 - as above
-    own = [iter(bookings[at : at + REVISIONS]) for at in range(0, len(bookings), REVISIONS)]
+    own = [iter(bookings[start : start + REVISIONS]) for start in range(0, len(bookings), REVISIONS)]
     in_order = [next(own[account]) for account in places]
     failing = next(body for body in in_order if (body["account"], body["revision"]) == FAILING)
-    behind = [body for body in in_order if body["account"] == FAILING[0] and 0 < body["revision"] - FAILING[1] < 4]
-    in_order = [body for body in in_order if body not in behind]
-    in_order[in_order.index(failing) + 1 : 0] = behind  # a burst: revisions 12 to 15 come one after the other
+    following = [body for body in in_order if body["account"] == FAILING[0] and 0 < body["revision"] - FAILING[1] < 4]
+    in_order = [body for body in in_order if body not in following]
+    in_order[in_order.index(failing) + 1 : 0] = following  # a burst: revisions 12 to 15 come one after the other
     messages = [
         LabMessage(
             at_us=number * 400,

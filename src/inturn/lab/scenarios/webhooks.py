@@ -61,12 +61,12 @@ def webhooks() -> Scenario:
     messages = []
     for number in range(1, ORDERS + 1):
         order, began_us = f"order-{number}", int(chance.uniform(0, 60) * 1_000_000)
-        said: list[dict[str, Any]] = [
+        bodies: list[dict[str, Any]] = [
             {"status": "created"},
             {"status": "paid", "amount": 10 * number},
             {"status": "ready", "parcel": f"P-{number}"},
         ]
-        for place, body in enumerate(said, start=1):
+        for place, body in enumerate(bodies, start=1):
             full = {"order": order, "id": f"{order}-{place}", **body}
             at_us = began_us + place * 1_000_000 + int(chance.expovariate(1.0) * 1_500_000)
             messages.append(LabMessage(at_us=at_us, group=order, revision=place, body=full))

@@ -76,8 +76,8 @@ class SqlSources(SourceStore):
         self._do("remove_source_partition", source, name)
 
     @override
-    def instances(self, source: str, me: str, until_ms: int, now_ms: int, trouble: str = "") -> list[str]:
-        self._do("save_source_instance", source, me, until_ms, storable(trouble))
+    def instances(self, source: str, me: str, until_ms: int, now_ms: int, error: str = "") -> list[str]:
+        self._do("save_source_instance", source, me, until_ms, storable(error))
         self._do("remove_expired_source_instances", source, now_ms)
         return [name for (name,) in self._read("source_instances", source)]
 
