@@ -31,7 +31,7 @@ def apply_decisions(
     from inturn.spark.tables.manifest import SparkStore
 
     steps = SparkStore(store)
-    while left := steps.pending_decisions(steps.latest(), limits.DECISIONS_AT_ONCE):
+    while pending := steps.pending_decisions(steps.latest(), limits.DECISIONS_AT_ONCE):
         with contextlib.suppress(StoreConflict):  # a stream was faster and has applied them
             advance(pipeline, store=store)
-        on_progress(len(left))
+        on_progress(len(pending))

@@ -487,9 +487,9 @@ async def test_a_task_past_its_timeout_does_not_run_even_if_the_timer_is_late() 
     slot.ack()  # before the loop could see to its timers
     await settle()
     assert work.running == {"in time"}
-    for each in late:
+    for task in late:
         with pytest.raises(SlotTimeout):
-            await each
+            await task
     await work.end_all()
     await in_time
 
@@ -507,8 +507,8 @@ async def test_timeouts_in_any_order_fire_exactly_on_time() -> None:
 
     async with broker.slot("a"):
         times = [7, 3, 9, 1, 4, 8, 2, 3.5, 6, 5]
-        await asyncio.gather(*(wait(each) for each in times))
-    assert ended == {each: each for each in times}
+        await asyncio.gather(*(wait(value) for value in times))
+    assert ended == {value: value for value in times}
 
 
 @in_loop
@@ -736,8 +736,8 @@ async def test_a_slot_is_freed_when_its_holder_is_cancelled() -> None:
     held = broker.submit(nothing, group="c", hold=True)
     await settle()
     assert broker.active == 3
-    for each in (holder, running, held):
-        each.cancel()
+    for task in (holder, running, held):
+        task.cancel()
     await settle()
     assert broker.active == 0
 
@@ -922,8 +922,8 @@ async def test_cancelling_an_awaiting_caller_cancels_its_task_unless_shielded() 
     running, queued = (asyncio.create_task(wait_for(tasks[n])) for n in (0, 1))
     shielded = asyncio.create_task(wait_for(asyncio.shield(tasks[2])))
     await settle()
-    for each in (running, queued, shielded):
-        each.cancel()
+    for task in (running, queued, shielded):
+        task.cancel()
     await settle()
     assert [task.cancelled() for task in tasks] == [True, True, False, False]
     await work.end_all()
@@ -1097,12 +1097,12 @@ async def test_stop_refuses_waiting_callers_and_lets_running_tasks_end() -> None
     await settle()
     assert not stopping.done()
     assert broker.queued == 0
-    for each in [*refused, *[await put for put in puts]]:
+    for task in [*refused, *[await put for put in puts]]:
         with pytest.raises(BrokerStopped):
-            await each
+            await task
     await work.end_all()
     await stopping
-    assert [await each for each in running] == [None, None]
+    assert [await task for task in running] == [None, None]
     assert work.begun == ["a", "b"]
 
 
@@ -1252,8 +1252,8 @@ def test_a_broker_whose_slots_all_wait_for_its_queue_logs_that_it_is_stuck(
         callers = [asyncio.create_task(in_slot(n)) for n in (0, 1)] if way == "slot" else []
         await asyncio.sleep(limits.BROKER_STUCK_S + 2)
         assert broker.active == (2 if is_stuck else 0)
-        for each in (*tasks, *callers):
-            each.cancel()
+        for task in (*tasks, *callers):
+            task.cancel()
         await broker.drain()
 
     run(test)

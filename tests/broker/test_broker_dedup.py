@@ -109,10 +109,10 @@ async def test_a_dedup_id_whose_task_was_refused_may_be_submitted_again() -> Non
             broker.submit(count, dedup_id="b")
         with pytest.raises(SlotTimeout):
             await late
-        again = broker.submit(count, dedup_id="a")
-        assert again is not late
-        again.cancel()
-        assert broker.submit(count, dedup_id="a") is not again
+        repeated = broker.submit(count, dedup_id="a")
+        assert repeated is not late
+        repeated.cancel()
+        assert broker.submit(count, dedup_id="a") is not repeated
         await busy
         await broker.put(count, dedup_id="b")
     assert count.runs == 3
@@ -169,14 +169,14 @@ async def test_a_stopped_broker_refuses_duplicates_and_keeps_no_results() -> Non
 
     broker = QueueBroker()
     result: Any = await broker.submit(make, dedup_id="a")
-    kept = weakref.ref(result)
+    reference = weakref.ref(result)
     del result
     await asyncio.sleep(0)  # the loop lets go of what it has just told
     gc.collect()
-    assert kept() is not None
+    assert reference() is not None
     await broker.stop()
     gc.collect()
-    assert kept() is None
+    assert reference() is None
     for call in (broker.submit, broker.post):
         with pytest.raises(BrokerStopped):
             call(make, dedup_id="a")

@@ -53,11 +53,11 @@ class Model:
 
     @property
     def queued(self) -> int:
-        return sum(not self.jobs[each].outside for each in self.waiting)
+        return sum(not self.jobs[number].outside for number in self.waiting)
 
     def may_go(self, number: int) -> bool:
         group = self.jobs[number].group
-        busy = {self.jobs[each].group for each in self.active} - {None}
+        busy = {self.jobs[number].group for number in self.active} - {None}
         return len(self.active) < self.max_active and group not in busy
 
     def arrive(self, number: int, job: Job, *, put: bool) -> bool:
@@ -265,8 +265,8 @@ class Broker(RuleBasedStateMachine):
             assert self.broker.active == len(self.model.active) <= self.model.max_active
             assert self.broker.queued == self.model.queued <= self.model.max_queued
             assert self.refused == self.model.refused
-            in_put = {each for each in self.model.waiting if each in self.puts and each not in self.tasks}
-            assert in_put == {each for each in self.model.waiting if self.model.jobs[each].outside}
+            in_put = {number for number in self.model.waiting if number in self.puts and number not in self.tasks}
+            assert in_put == {number for number in self.model.waiting if self.model.jobs[number].outside}
             assert not self.refused & self.begun, "it was refused and ran"
             assert -1 not in self.begun, "it was refused with an error and ran"
 

@@ -48,7 +48,7 @@ class Handled:
         """The bodies in the order of their attempts, which must not overlap."""
         log = self.log[group]
         begun, ended = log[::2], log[1::2]
-        assert [what for what, _ in begun] == ["begin"] * len(begun), log
+        assert [event for event, _ in begun] == ["begin"] * len(begun), log
         assert [body for _, body in begun] == [body for _, body in ended], log
         return [body for _, body in begun]
 
@@ -80,9 +80,9 @@ def test_consume_parks_a_failing_group_with_its_error_and_continues_others(db: D
     assert (counts.done, counts.failed, counts.parked) == (3, 3, 1)
 
     queue.resume("a")
-    again = Handled({"a2": 2})
-    counts = inturn.consume(queue, again, retry=SOON, until="empty")
-    assert again.order("a") == ["a2", "a2", "a2", "a3"], "after a resume all attempts are new"
+    resumed = Handled({"a2": 2})
+    counts = inturn.consume(queue, resumed, retry=SOON, until="empty")
+    assert resumed.order("a") == ["a2", "a2", "a2", "a3"], "after a resume all attempts are new"
     assert (counts.done, counts.parked, queue.depth().messages) == (2, 0, 0)
 
 
@@ -92,7 +92,7 @@ def test_a_group_with_a_fetched_message_is_parked_once_that_is_settled(db: Datab
         until(lambda: consumer.counts.failed > 1)
         assert queue.parked() == []
         fetched.ack()
-        until(lambda: [each.group for each in queue.parked()] == ["a"])
+        until(lambda: [parked.group for parked in queue.parked()] == ["a"])
     assert (consumer.counts.parked, queue.depth().messages) == (1, 1)
 
 
@@ -115,9 +115,9 @@ def test_a_failing_ungrouped_message_is_deferred(db: Database) -> None:
     for body in ("bad", "good"):
         queue.send(body)
     counts = inturn.consume(queue, Handled({"bad": 99}), retry=SOON, until="empty")
-    (left,) = queue.deferred()
-    assert (left.body, counts.done, counts.deferred, counts.failed) == ("bad", 1, 1, 3)
-    message = queue.fetch(left.sequence_number)
+    (deferred,) = queue.deferred()
+    assert (deferred.body, counts.done, counts.deferred, counts.failed) == ("bad", 1, 1, 3)
+    message = queue.fetch(deferred.sequence_number)
     assert message is not None
     message.ack()
 
@@ -130,9 +130,9 @@ def test_then_dead_letter_moves_a_failing_message_and_its_group_continues(db: Da
     handled = Handled({"a2": 99, "alone": 99})
     counts = inturn.consume(queue, handled, retry=SOON, then="dead-letter", until="empty")
     assert handled.order("a") == ["a1", "a2", "a2", "a2", "a3"]
-    found = {each.body: each for each in dead.peek()}
-    assert found.keys() == {"a2", "alone"}
-    assert "ValueError: not a2 yet" in (found["a2"].note or "")
+    by_body = {message.body: message for message in dead.peek()}
+    assert by_body.keys() == {"a2", "alone"}
+    assert "ValueError: not a2 yet" in (by_body["a2"].note or "")
     assert (counts.dead_lettered, counts.done) == (2, 2)
 
 
@@ -153,7 +153,7 @@ def test_attempts_are_counted_across_consumers(db: Database) -> None:
     with Consumer(queue, stop_after_one, retry=Retry(1, "1 microsecond")) as consumer:
         consumer.drain(60)
     assert seen == [1, 2]
-    assert [each.group for each in queue.parked()] == ["a"]
+    assert [parked.group for parked in queue.parked()] == ["a"]
 
 
 def test_a_message_returned_by_stop_uses_no_attempt(db: Database) -> None:
@@ -309,11 +309,11 @@ def test_async_handlers_run_in_the_loop_of_async_with(db: Database) -> None:
     seen: dict[str | None, list[int]] = defaultdict(list)
 
     async def main() -> Consumer:
-        here = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
 
         async def handle(message: Message) -> None:
             await asyncio.sleep(0)
-            assert asyncio.get_running_loop() is here
+            assert asyncio.get_running_loop() is loop
             seen[message.group].append(message.body)
 
         async with Consumer(queue, handle) as consumer:
@@ -359,13 +359,13 @@ def test_any_exception_of_a_handler_parks_only_its_group(db: Database, raised: s
             raise RAISED[raised]()
 
     counts = inturn.consume(queue, handle, retry=SOON, until="empty")
-    assert (counts.done, counts.failed, [each.group for each in queue.parked()]) == (1, 3, ["bad"])
+    assert (counts.done, counts.failed, [parked.group for parked in queue.parked()]) == (1, 3, ["bad"])
 
 
 WRONG: dict[str, tuple[Any, str]] = {
     "a bool": (lambda message: False, "returned False; expected None"),
     "a response": (lambda message: {"status": 500}, "returned dict with 1 key; expected None"),
-    "a generator": (lambda message: (each for each in [1]), "is a generator, which would never run"),
+    "a generator": (lambda message: (item for item in [1]), "is a generator, which would never run"),
     "a coroutine with a plain tx": (lambda message, tx: asyncio.sleep(0), "define it with `async def`"),
 }
 
@@ -388,13 +388,13 @@ def test_a_message_with_an_invalid_handler_result_parks_its_group(db: Database) 
         with pytest.raises(HandlerError, match="returned str of 2 characters"):
             inturn.consume(queue, lambda message: "no", retry=SOON)
         until(lambda: queue.depth().delayed == 0)
-    assert [each.group for each in queue.parked()] == ["a"]
+    assert [parked.group for parked in queue.parked()] == ["a"]
     queue.send_many([draft("b1", group="b"), draft("c1", group="c")])
     counts = inturn.consume(
         queue, lambda message: "no" if message.body == "c1" else None, retry=SOON, concurrency=1, until="empty"
     )
     assert counts.done == 1
-    assert [each.group for each in queue.parked()] == ["a", "c"]
+    assert [parked.group for parked in queue.parked()] == ["a", "c"]
     assert "HandlerError: the handler returned" in queue.parked()[1].note
 
 
@@ -469,4 +469,4 @@ def test_a_verb_in_the_handler_is_its_own_transaction_unless_given_tx(db: Databa
 
     counts = inturn.consume(queue, handle, retry=SOON, until="empty")
     assert (counts.done, counts.failed) == (1, 1)
-    assert [each.body for each in out.peek()] == ["own", "own", "within"]
+    assert [message.body for message in out.peek()] == ["own", "own", "within"]

@@ -76,8 +76,8 @@ def left(folder: Path) -> tuple[Any, ...]:
 def test_consume_command_creates_a_missing_database_and_queue(folder: Path) -> None:
     (folder / "shop.db").unlink()
     process = start(folder, "--until-empty")
-    _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (0, "shop.db had no queues; created payments.\n")
+    _, output = process.communicate(timeout=60)
+    assert (process.returncode, output) == (0, "shop.db had no queues; created payments.\n")
     assert left(folder) == (0, 0)
 
 
@@ -86,14 +86,14 @@ def test_consume_command_until_empty_prints_its_counts(folder: Path) -> None:
     send(folder, "a", "b", "bad")
     options = ["--until-empty", "--retries", "1", "--backoff", "1 millisecond", "--group-rate-limit", "100/second"]
     process = start(folder, *options, "--json")
-    out, said = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=60)
     counts = {"done": 2, "failed": 2, "parked": 1, "deferred": 0, "dead_lettered": 0, "lost": 0}
     assert json.loads(out) == [{"handler": "app.py:handle", "database": "shop.db", "queue": "payments"} | counts]
     assert left(folder) == (1, 0)
     assert process.returncode == 1
-    assert "shop.db#payments is not empty" in said
-    assert "1 parked group (reasons: 'inturn queue show shop.db#payments'" in said
-    assert "'inturn queue resume shop.db#payments --all'" in said
+    assert "shop.db#payments is not empty" in errors
+    assert "1 parked group (reasons: 'inturn queue show shop.db#payments'" in errors
+    assert "'inturn queue resume shop.db#payments --all'" in errors
 
 
 UNTIL_EMPTY = ("app.py:handle", "--queue", "shop.db#payments", "--retries", 0, "--until-empty")

@@ -140,24 +140,24 @@ def test_a_killed_consumer_process_is_restarted(folder: Path) -> None:
     log = folder / "log"
     with (
         log.open("w") as errors,
-        subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stdout=subprocess.PIPE, stderr=errors) as one,
+        subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stdout=subprocess.PIPE, stderr=errors) as process,
     ):
-        (pid, *_), *_ = until(lambda: handled(folder), process=one)
-        assert int(pid) != one.pid
+        (pid, *_), *_ = until(lambda: handled(folder), process=process)
+        assert int(pid) != process.pid
         os.kill(int(pid), signal.SIGKILL)
-        until(lambda: [body for _, _, body in handled(folder)] == ["wait", "wait", "0"], process=one)
-        until(log.read_text, process=one)
-        one.send_signal(signal.SIGTERM)
-        assert one.wait(60) == 0
+        until(lambda: [body for _, _, body in handled(folder)] == ["wait", "wait", "0"], process=process)
+        until(log.read_text, process=process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
     assert log.read_text().splitlines()[0].endswith(" a worker process was killed by signal 9; it is started again")
 
 
 @pytest.mark.slow
 def test_consumer_processes_stop_without_their_parent(folder: Path) -> None:
     send(folder, "0", groups=40)
-    with subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stderr=subprocess.DEVNULL) as one:
-        pids = {int(pid) for pid, *_ in until(lambda: handled(folder), process=one)}
-        one.kill()
+    with subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stderr=subprocess.DEVNULL) as process:
+        pids = {int(pid) for pid, *_ in until(lambda: handled(folder), process=process)}
+        process.kill()
     until(lambda: not any(map(is_running, pids)), "the end of its processes")
 
 
@@ -166,22 +166,22 @@ def test_consumer_processes_stop_without_their_parent(folder: Path) -> None:
 def test_consume_command_serves_health_and_stops_on_sigterm(folder: Path, processes: int) -> None:
     port = free_port()
     words = command(*ONE, "--processes", processes, "--health", f"127.0.0.1:{port}")
-    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one:
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
 
         def answer(path: str) -> Any:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
-                    return json.load(found)
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
+                    return json.load(response)
             except (urllib.error.HTTPError, OSError):
                 return None
 
-        until(lambda: answer("/ready"), process=one)
+        until(lambda: answer("/ready"), process=process)
         send(folder, "0")
         # processes tell their parent every second
-        until(lambda: sum(each["done"] for each in answer("/health")["workers"]) == 1, process=one)
-        one.send_signal(signal.SIGTERM)
-        out, err = one.communicate(timeout=60)
-    assert (one.returncode, err) == (0, "")
+        until(lambda: sum(worker["done"] for worker in answer("/health")["workers"]) == 1, process=process)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
     assert out.startswith("app.py:handle over payments: 1 done, 0 failed")
 
 
@@ -223,15 +223,15 @@ def test_consume_config_names_several_handlers_relative_to_its_file(
 
 def test_consume_config_is_parsed_and_unknown_settings_are_refused(folder: Path) -> None:
     file = folder / "consume.toml"
-    one = '[[consumers]]\nhandler = "a:b"\nqueue = "postgresql://h/d#q"\n'
-    file.write_text(f'processes = 3\n{one}transaction = "app.py:open_tx"\ndead_letter = true\n')
+    consumer = '[[consumers]]\nhandler = "a:b"\nqueue = "postgresql://h/d#q"\n'
+    file.write_text(f'processes = 3\n{consumer}transaction = "app.py:open_tx"\ndead_letter = true\n')
     config = read(file)
     transaction = f"{folder}/app.py:open_tx"
     assert (config.processes, config.consumers) == (
         3,
         (ConsumedQueue("a:b", "postgresql://h/d#q", transaction, dead_letter=True),),
     )
-    file.write_text(f"{one}concurency = 3\n")
+    file.write_text(f"{consumer}concurency = 3\n")
     with pytest.raises(InputError, match="concurency"):
         read(file)
 
@@ -327,13 +327,13 @@ def test_each_consumer_process_opens_its_own_transactions(folder: Path, address:
 def test_log_json_writes_json_lines_from_log_level_on(folder: Path) -> None:
     send(folder, "bad")
     done = here(*ONE, "--retries", 0, "--until-empty", "--log-json")
-    first, left = done.stderr.splitlines()
+    first, last = done.stderr.splitlines()
     assert json.loads(first)["level"] == "warning"
     assert "ValueError" in json.loads(first)["message"]
-    assert left.startswith("shop.db#payments is not empty")
+    assert last.startswith("shop.db#payments is not empty")
     send(folder, "bad", queue="others")
     done = here("app.py:handle", "--queue", "shop.db#others", "--retries", 0, "--until-empty", "--log-level", "error")
-    assert done.stderr.splitlines() == [left.replace("payments", "others")]
+    assert done.stderr.splitlines() == [last.replace("payments", "others")]
 
 
 @pytest.mark.thorough

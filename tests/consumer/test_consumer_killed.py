@@ -18,8 +18,8 @@ def test_killed_consumers_lose_no_message_and_write_no_effect_twice(
 ) -> None:
     """More lives by hand: (cd tests; python -m consumer.programs.crash_consumer DIRECTORY 2000 SEED)."""
     kills = soak_times * KILLS[kind]
-    at = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
-    history = history_of("consumer.programs.crash_consumer", tmp_path, kills, soak_seed, *at)
+    arguments = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
+    history = history_of("consumer.programs.crash_consumer", tmp_path, kills, soak_seed, *arguments)
     assert history["messages"] == 0
     calls, effects = defaultdict(list), defaultdict(list)
     for _, group, body in sorted(history["calls"]):  # by lease: who has lost one may be late to begin

@@ -34,9 +34,9 @@ def _no_records_before(caplog: pytest.LogCaptureFixture) -> None:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, Any]]:
     return [
-        (each.levelname, each.event, getattr(each, "group", None))  # type: ignore[attr-defined]
-        for each in caplog.records
-        if each.name == "inturn.consumer"
+        (record.levelname, record.event, getattr(record, "group", None))  # type: ignore[attr-defined]
+        for record in caplog.records
+        if record.name == "inturn.consumer"
     ]
 
 
@@ -68,12 +68,12 @@ def test_failed_attempts_and_parked_groups_are_logged_without_error_texts(
     queue.send_many([draft(body, group=body) for body in ("a", "bad b")])
     inturn.consume(queue, fail, retry=SOON, until="empty")
     assert told(caplog) == [("INFO", "retry", "bad b"), ("WARNING", "park", "bad b")]
-    retry, park = (each.__dict__ for each in caplog.records if each.name == "inturn.consumer")
-    assert [(each["queue"], each["sequence_number"], each["attempts"]) for each in (retry, park)] == [
+    retry, park = (record.__dict__ for record in caplog.records if record.name == "inturn.consumer")
+    assert [(record["queue"], record["sequence_number"], record["attempts"]) for record in (retry, park)] == [
         ("q", queue.peek()[0].sequence_number, attempts) for attempts in (1, 2)
     ]
     assert 0 <= retry["pause_s"] <= 0.001
-    assert {each["error"] for each in (retry, park)} == {"ValueError"}
+    assert {record["error"] for record in (retry, park)} == {"ValueError"}
     assert "no bad" not in caplog.text, "the text of an error may quote a message"
 
 
@@ -85,7 +85,9 @@ def test_log_payloads_logs_error_texts(db: Database, caplog: pytest.LogCaptureFi
         inturn.consume(queue, fail, retry=SOON, until="empty")
     finally:
         telemetry.log_payloads(False)
-    assert ["ValueError: no bad" in each.getMessage() for each in caplog.records if each.name == "inturn.consumer"] == [
+    assert [
+        "ValueError: no bad" in record.getMessage() for record in caplog.records if record.name == "inturn.consumer"
+    ] == [
         True,
         True,
     ]
@@ -99,7 +101,7 @@ def test_deferred_and_dead_lettered_messages_are_logged(db: Database, caplog: py
     queue.send("bad", group="a")
     inturn.consume(queue, fail, retry=Retry(0), then="dead-letter", until="empty")
     assert told(caplog) == [("WARNING", "exhausted", None), ("WARNING", "exhausted", "a")]
-    assert [each.outcome for each in caplog.records if each.name == "inturn.consumer"] == [  # type: ignore[attr-defined]
+    assert [record.outcome for record in caplog.records if record.name == "inturn.consumer"] == [  # type: ignore[attr-defined]
         "deferred",
         "dead-lettered",
     ]
@@ -138,18 +140,18 @@ def test_a_rolled_back_settlement_is_not_logged_or_counted(
     queue.send("bad", group="a")
     settle, up = MessageUnitOfWork._settle, []
 
-    def settle_and_fail_once(self: MessageUnitOfWork, store: Any, info: Any, request: Any, found: Any) -> None:
-        settle(self, store, info, request, found)
+    def settle_and_fail_once(self: MessageUnitOfWork, store: Any, info: Any, request: Any, result: Any) -> None:
+        settle(self, store, info, request, result)
         if request.ended:
             up.append(samples(registry, db, "rolled back")["up"])
-            assert [each for each in told(caplog) if each[1] == "park"] == []
+            assert [event for event in told(caplog) if event[1] == "park"] == []
             if len(up) == 1:
                 raise StoreUnavailable("gone before the commit")
 
     monkeypatch.setattr(MessageUnitOfWork, "_settle", settle_and_fail_once)
     counts = inturn.consume(queue, fail, retry=Retry(0), until="empty")
     assert up == [1, 0], "while its database is unavailable it is not up"
-    assert [each for each in told(caplog) if each[1] == "park"] == [("WARNING", "park", "a")]
+    assert [event for event in told(caplog) if event[1] == "park"] == [("WARNING", "park", "a")]
     assert (counts.failed, counts.parked) == (1, 1)
     assert grown(before, samples(registry, db, "rolled back")) == {
         "failed_attempts_total": 1,
@@ -181,9 +183,9 @@ def test_consumer_metrics_count_messages_failures_and_durations(db: Database) ->
         assert samples(registry, db, "measured")["busy"] == 1
         go_on.set()
         consumer.drain(60)
-    found = samples(registry, db, "measured")
-    assert (found["up"], found["busy"]) == (0, 0)
-    assert grown(before, found) == {
+    measured = samples(registry, db, "measured")
+    assert (measured["up"], measured["busy"]) == (0, 0)
+    assert grown(before, measured) == {
         "acknowledged_messages_total": 3,
         "failed_attempts_total": 4,
         "parked_groups_total": 1,
@@ -196,11 +198,11 @@ def test_queues_of_one_name_in_two_databases_have_separate_counters(db: Database
     registry = CollectorRegistry()
     telemetry.prometheus(db, registry=registry)
     with inturn.open(tmp_path / "other.db") as other:
-        for each, number in ((db, 1), (other, 2)):
-            queue = each.queue("of one name")
-            queue.send_many([draft(at) for at in range(number)])
+        for database, number in ((db, 1), (other, 2)):
+            queue = database.queue("of one name")
+            queue.send_many([draft(index) for index in range(number)])
             inturn.consume(queue, lambda message: None, until="empty")
-        counts = [samples(registry, each, "of one name")["acknowledged_messages_total"] for each in (db, other)]
+        counts = [samples(registry, tested, "of one name")["acknowledged_messages_total"] for tested in (db, other)]
     assert counts == [1, 2]
 
 
@@ -217,17 +219,21 @@ def test_send_receive_and_process_spans_are_recorded_per_message(db: Database) -
     finally:
         telemetry.uninstrument()
     data: Any = reader.get_metrics_data()
-    found = {each.name: list(each.data.data_points) for each in data.resource_metrics[0].scope_metrics[0].metrics}
-    (consumed,) = found["messaging.client.consumed.messages"]
+    metrics = {
+        metric.name: list(metric.data.data_points) for metric in data.resource_metrics[0].scope_metrics[0].metrics
+    }
+    (consumed,) = metrics["messaging.client.consumed.messages"]
     assert (consumed.value, consumed.attributes["messaging.operation.name"]) == (3, "receive")
-    operations = {each.attributes["messaging.operation.name"] for each in found["messaging.client.operation.duration"]}
+    operations = {
+        point.attributes["messaging.operation.name"] for point in metrics["messaging.client.operation.duration"]
+    }
     assert operations == {"send", "receive"}
-    of = {
-        name: [each.context.trace_id for each in spans.get_finished_spans() if each.name == name]
+    traces = {
+        name: [span.context.trace_id for span in spans.get_finished_spans() if span.name == name]
         for name in ("send q", "receive q", "process q")
     }
-    assert len(of["send q"]) == 3
-    assert sorted(of["send q"]) == sorted(of["receive q"]) == sorted(of["process q"])
+    assert len(traces["send q"]) == 3
+    assert sorted(traces["send q"]) == sorted(traces["receive q"]) == sorted(traces["process q"])
 
 
 def test_dead_lettered_messages_and_lost_leases_are_counted(db: Database) -> None:

@@ -71,10 +71,10 @@ def test_an_unused_handler_transaction_is_not_begun(shop: Database) -> None:
 def test_a_handler_transaction_ends_with_its_handler(shop: Database) -> None:
     queue = shop.queue("q")
     queue.send(1)
-    kept: list[Any] = []
-    inturn.consume(queue, lambda message, tx: kept.append(tx), until="empty")
+    opened: list[Any] = []
+    inturn.consume(queue, lambda message, tx: opened.append(tx), until="empty")
     with pytest.raises(TransactionOver, match="has returned"):
-        kept[0].execute("select 1")
+        opened[0].execute("select 1")
 
 
 def test_a_handler_transaction_of_an_expired_lease_is_rolled_back(shop: Database, mark: str) -> None:
@@ -106,7 +106,7 @@ def test_an_async_handler_awaits_its_transaction(shop: Database, mark: str) -> N
 
     counts = inturn.consume(queue, handle, retry=SOON, until="empty")
     assert (counts.done, counts.failed) == (9, 9)
-    assert effects(shop) == sorted(each.body for each in out.peek(100)) == [f"{n:02}" for n in range(9)]
+    assert effects(shop) == sorted(message.body for message in out.peek(100)) == [f"{n:02}" for n in range(9)]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -27,7 +27,7 @@ PROGRAM = Path(__file__).parent / "programs" / "rated.py"
 
 def most_in_a_second(times_ms: list[int]) -> int:
     """The most in any window of a second; the end of a window does not belong to it."""
-    return max(sum(first <= each < first + 1000 for each in times_ms) for first in times_ms)
+    return max(sum(first <= time_ms < first + 1000 for time_ms in times_ms) for first in times_ms)
 
 
 @pytest.mark.thorough
@@ -39,16 +39,16 @@ def test_rate_limits_hold_across_three_processes(
     queue.send_many([draft(n, group=f"g{n % 5}") for n in range(35)])
     command = [sys.executable, PROGRAM, address, str(overall), str(group), str(burst)]
     programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = [each.communicate(timeout=120)[0] for each in programs]
-    every = sorted(tuple(each) for answer in answers for each in json.loads(answer))
+    answers = [program.communicate(timeout=120)[0] for program in programs]
+    every = sorted(tuple(row) for answer in answers for row in json.loads(answer))
     assert sorted(body for *_, body in every) == list(range(35)), "each once"
     by_group = defaultdict(list)
     for at_ms, name, body in every:
         by_group[name].append((at_ms, body))
-    for each in by_group.values():
-        assert [body for _, body in each] == sorted(body for _, body in each)
+    for handled in by_group.values():
+        assert [body for _, body in handled] == sorted(body for _, body in handled)
         if group:
-            assert most_in_a_second([at_ms for at_ms, _ in each]) <= group
+            assert most_in_a_second([at_ms for at_ms, _ in handled]) <= group
     if overall:
         assert most_in_a_second([at_ms for at_ms, *_ in every]) <= overall + burst - 1
 
@@ -74,7 +74,7 @@ def test_a_rate_limited_group_is_not_leased_and_does_not_delay_others(db: Databa
         consumer._unit_of_work.run = lambda request: calls.append(1) or rounds(request)  # type: ignore[method-assign,func-returns-value]
         time.sleep(0.2)
         assert len(calls) < 200, "it does not look all the time"
-    assert [each for each in seen if each[0] == "limited"] == [("limited", 0, 1)]
+    assert [event for event in seen if event[0] == "limited"] == [("limited", 0, 1)]
     queue.configure(visibility_timeout_s=30)
     with db.transaction() as tx:
         tx.execute("delete from inturn_rate")
@@ -110,11 +110,11 @@ def test_deleting_a_queue_removes_its_rate_limit_rows(db: Database) -> None:
 
 def begin(queue: Queue, rates: RateLimits) -> int:
     """Handle what may begin now, and return how many messages that were."""
-    want = ReceiveRequest(10, 60_000)
-    given = queue.writer.run(ReceiveLimited[list[Delivery]](queue.name, lambda given: given, want, rates))
-    for each in given:
-        Message(each, queue.writer, queue.name).ack()
-    return len(given)
+    request = ReceiveRequest(10, 60_000)
+    deliveries = queue.writer.run(ReceiveLimited[list[Delivery]](queue.name, lambda received: received, request, rates))
+    for delivery in deliveries:
+        Message(delivery, queue.writer, queue.name).ack()
+    return len(deliveries)
 
 
 TEN = Rate(10, "1 second", burst=3)

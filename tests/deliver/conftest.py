@@ -95,8 +95,8 @@ def kafka_servers() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def rabbitmq_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if why := rabbitmq_started.missing():
-        pytest.skip(why)
+    if reason := rabbitmq_started.missing():
+        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("rabbitmq")
     with rabbitmq_started.rabbitmq(folder) as url:
         yield url

@@ -65,16 +65,16 @@ def failure(post: deliver.http) -> DeliveryError:
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_status_that_a_deploy_causes_is_final_only_after_denied_s(bank: Bank, status: int) -> None:
     post = deliver.http(bank.url, denied_s=0.05)
-    for others in ([], [503], [0], [200]):  # any other answer begins the time anew
-        bank.answers = [status, *others, status]
+    for answers in ([], [503], [0], [200]):  # any other answer begins the time anew
+        bank.answers = [status, *answers, status]
         began_s = time.monotonic()
         assert not isinstance(failure(post), DeliveryRefused)
         until(lambda: time.monotonic() - began_s > 0.1)  # noqa: B023 - called at once
-        if others == [200]:
+        if answers == [200]:
             post({}, "e")
-        elif others:
+        elif answers:
             failure(post)
-        assert isinstance(failure(post), DeliveryRefused) == (not others)
+        assert isinstance(failure(post), DeliveryRefused) == (not answers)
     bank.answers = [status]
     assert isinstance(failure(deliver.http(bank.url, denied_s=0)), DeliveryRefused)
 
@@ -175,19 +175,19 @@ def test_a_killed_worker_repeats_posts_with_the_same_idempotency_key(
     assert killed > 10
     assert max(Counter(headers["idempotency-key"] for headers, _ in bank.posted).values()) > 1, "some came twice"
     sent = [(account, n) for n in range(1, 21) for account in "abc"]
-    done = [(each["account"], each["n"]) for each in bank.outputs().values()]  # by key, each where it came first
+    done = [(output["account"], output["n"]) for output in bank.outputs().values()]  # by key, each where it came first
     assert sorted(done) == sorted(sent)
     check_or_raise(
         [
             *(
-                SendCall(client="q", asked=at, answered=at, dedup_id=f"{a}/{n}", group=a, body="", number=at)
-                for at, (a, n) in enumerate(sent)
+                SendCall(client="q", asked=index, answered=index, dedup_id=f"{a}/{n}", group=a, body="", number=index)
+                for index, (a, n) in enumerate(sent)
             ),
             *(
                 AppliedEffect(
-                    client="bank", asked=at, dedup_id=f"{a}/{n}", group=a, number=sent.index((a, n)), place=at
+                    client="bank", asked=index, dedup_id=f"{a}/{n}", group=a, number=sent.index((a, n)), place=index
                 )
-                for at, (a, n) in enumerate(done)
+                for index, (a, n) in enumerate(done)
             ),
         ]
     )

@@ -43,13 +43,13 @@ def records(servers: str, topic: str, count: int | None = None) -> list[tuple[An
     """Return the first records of a topic; without a count those up to one of the account "end"."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "test", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found, until = [], time.monotonic() + 60
-    while len(found) < (count or len(found) + 1) and time.monotonic() < until:
-        found += consumer.consume(count or 1_000, 1)
-        if count is None and found and json.loads(found[-1].value()) == {"account": "end"}:
+    messages, until = [], time.monotonic() + 60
+    while len(messages) < (count or len(messages) + 1) and time.monotonic() < until:
+        messages += consumer.consume(count or 1_000, 1)
+        if count is None and messages and json.loads(messages[-1].value()) == {"account": "end"}:
             break
     consumer.close()
-    return [(each.key(), each.headers(), json.loads(each.value())) for each in found]
+    return [(message.key(), message.headers(), json.loads(message.value())) for message in messages]
 
 
 def test_an_output_is_a_kafka_record_with_its_effect_id(kafka_servers: str, topic: str) -> None:
@@ -72,9 +72,9 @@ def test_threads_share_a_producer_and_keep_their_order(kafka_servers: str, topic
             post({"group": group, "n": n}, f"{group}/{n}")
 
     together(*(partial(send, group) for group in range(4)))
-    found = [output for _, _, output in records(kafka_servers, topic, 80)]
+    outputs = [output for _, _, output in records(kafka_servers, topic, 80)]
     for group in range(4):
-        assert [each["n"] for each in found if each["group"] == group] == list(range(20))
+        assert [output["n"] for output in outputs if output["group"] == group] == list(range(20))
 
 
 def test_an_oversized_record_is_refused_and_a_timeout_is_retryable(kafka_servers: str, topic: str) -> None:
@@ -95,8 +95,8 @@ def test_a_missing_topic_is_refused(kafka_servers: str) -> None:
 def first_unrecorded(db: Database) -> dict[str, int]:
     """Return the number of the first output of each group that is not recorded as delivered."""
     first = dict.fromkeys(GROUPS, OUTPUTS + 1)
-    for each in db.pipeline("ledger").outputs():
-        first[each.group] = min(first[each.group], each.output["n"])
+    for output in db.pipeline("ledger").outputs():
+        first[output.group] = min(first[output.group], output.output["n"])
     return first
 
 
@@ -109,15 +109,15 @@ def test_a_killed_worker_repeats_at_most_the_unrecorded_outputs_of_its_claim(
     chance, path = random.Random(soak_seed), tmp_path / "shop.db"
     topic = kafka_started.topic(kafka.servers, f"t{time.time_ns()}", 1)
     with inturn.open(path, durable=False) as db:
-        for each in GROUPS:
-            bodies = [{"account": each, "revision": n} for n in range(1, OUTPUTS + 1)]
-            db.queue("payments").send_many([draft(body, group=each) for body in bodies])
+        for account in GROUPS:
+            bodies = [{"account": account, "revision": n} for n in range(1, OUTPUTS + 1)]
+            db.queue("payments").send_many([draft(body, group=account) for body in bodies])
         inturn.work(LEDGER, db.queue("payments"), until="empty")  # the outputs wait for one that delivers
     command = [sys.executable, str(PROGRAM), str(path), kafka.servers, topic]
     starts = [dict.fromkeys(GROUPS, 1)]
     for _ in range(4):
-        at = f"{chance.choice(('delivering', 'delivered'))}@{chance.randint(50, 250)}"
-        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=120)
+        point = f"{chance.choice(('delivering', 'delivered'))}@{chance.randint(50, 250)}"
+        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": point}, check=False, timeout=120)
         assert life.returncode == -signal.SIGKILL
         with inturn.open(path) as db:
             starts.append(first_unrecorded(db))
@@ -125,11 +125,11 @@ def test_a_killed_worker_repeats_at_most_the_unrecorded_outputs_of_its_claim(
     with inturn.open(path) as db:
         assert set(first_unrecorded(db).values()) == {OUTPUTS + 1}
     deliver.kafka(kafka.servers, topic)({"account": "end"}, "end")
-    found = [output for _, _, output in records(kafka.servers, topic)]
+    outputs = [output for _, _, output in records(kafka.servers, topic)]
     repeats = []
     for group in GROUPS:
         lives, last = iter(start[group] for start in starts), 0
-        for n in (each["n"] for each in found if each["account"] == group):
+        for n in (output["n"] for output in outputs if output["account"] == group):
             if n != last + 1:  # another life: it begins at the first output that the one before did not record
                 assert n <= last
                 assert n in lives

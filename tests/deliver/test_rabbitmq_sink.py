@@ -23,32 +23,34 @@ pytestmark = pytest.mark.thorough
 @pytest.fixture
 def rabbitmq(rabbitmq_url: str) -> Iterator[Callable[..., Any]]:
     """Makes deliveries that are closed at the end."""
-    made: list[deliver.rabbitmq] = []
+    sinks: list[deliver.rabbitmq] = []
 
     def make(url: str = rabbitmq_url, **more: Any) -> deliver.rabbitmq:
-        made.append(deliver.rabbitmq(url, **more))
-        return made[-1]
+        sinks.append(deliver.rabbitmq(url, **more))
+        return sinks[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for sink in sinks:
+        sink.close()
 
 
 async def ready(url: str, queue: str, **more: Any) -> None:
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel()
         exchange = await channel.declare_exchange("postings", "direct", durable=True)
-        made = await channel.declare_queue(queue, durable=True, **more)
-        await made.bind(exchange, "a")
+        declared = await channel.declare_queue(queue, durable=True, **more)
+        await declared.bind(exchange, "a")
 
 
 async def taken(url: str, queue: str) -> list[tuple[Any, ...]]:
     async with await aio_pika.connect(url) as connection:
-        found = []
-        made = await (await connection.channel()).get_queue(queue)
-        while (message := await made.get(no_ack=True, fail=False)) is not None:
-            found.append(message)
-    return [(each.message_id, each.headers["effect-id"], each.delivery_mode, json.loads(each.body)) for each in found]
+        messages = []
+        declared = await (await connection.channel()).get_queue(queue)
+        while (message := await declared.get(no_ack=True, fail=False)) is not None:
+            messages.append(message)
+    return [
+        (item.message_id, item.headers["effect-id"], item.delivery_mode, json.loads(item.body)) for item in messages
+    ]
 
 
 def test_an_output_is_a_persistent_rabbitmq_message_with_its_effect_id(
@@ -71,7 +73,9 @@ def test_threads_share_a_rabbitmq_connection(rabbitmq: Callable[..., Any], rabbi
     asyncio.run(ready(rabbitmq_url, "many"))
     post = rabbitmq(routing_key="many")
     together(*(partial(post, {"n": n}, f"e{n}") for n in range(20)))
-    assert sorted(each[0] for each in asyncio.run(taken(rabbitmq_url, "many"))) == sorted(f"e{n}" for n in range(20))
+    assert sorted(message[0] for message in asyncio.run(taken(rabbitmq_url, "many"))) == sorted(
+        f"e{n}" for n in range(20)
+    )
 
 
 def line_to(port: int, lines: list[socket.socket]) -> int:
@@ -101,13 +105,13 @@ def test_a_lost_rabbitmq_connection_is_reopened(rabbitmq: Callable[..., Any], ra
     real = urlsplit(rabbitmq_url).port or 0
     post = rabbitmq(rabbitmq_url.replace(str(real), str(line_to(real, lines))), routing_key="again")
     post({"n": 1}, "e1")
-    for each in lines:
-        each.shutdown(socket.SHUT_RDWR)
+    for connection in lines:
+        connection.shutdown(socket.SHUT_RDWR)
     for _ in range(100):
         with suppress(DeliveryError):  # the worker tries again
             post({"n": 2}, "e2")
             break
-    assert [each[0] for each in asyncio.run(taken(rabbitmq_url, "again"))] == ["e1", "e2"]
+    assert [message[0] for message in asyncio.run(taken(rabbitmq_url, "again"))] == ["e1", "e2"]
 
 
 def test_a_missing_exchange_route_or_key_raises_delivery_refused(

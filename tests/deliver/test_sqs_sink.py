@@ -37,10 +37,10 @@ def test_an_output_is_sent_to_sqs_once_with_its_effect_id(options: dict[str, Any
     post({"account": "a", "n": 2}, "e2")
     post({"account": "a", "n": 1}, "e1")
     asked = {"MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"], "AttributeNames": ["All"]}
-    found = client.receive_message(QueueUrl=url, **asked)["Messages"]
-    assert [json.loads(each["Body"]) for each in found] == [{"account": "a", "n": 1}, {"account": "a", "n": 2}]
-    assert [each["MessageAttributes"]["effect-id"]["StringValue"] for each in found] == ["e1", "e2"]
-    assert [each["Attributes"]["MessageGroupId"] for each in found] == ["a", "a"]
+    messages = client.receive_message(QueueUrl=url, **asked)["Messages"]
+    assert [json.loads(message["Body"]) for message in messages] == [{"account": "a", "n": 1}, {"account": "a", "n": 2}]
+    assert [message["MessageAttributes"]["effect-id"]["StringValue"] for message in messages] == ["e1", "e2"]
+    assert [message["Attributes"]["MessageGroupId"] for message in messages] == ["a", "a"]
     plain = client.create_queue(QueueName="plain")["QueueUrl"]
     deliver.sqs(plain, **options)([1], "e3")
     assert client.receive_message(QueueUrl=plain)["Messages"][0]["Body"] == "[1]"

@@ -93,7 +93,7 @@ def test_a_worker_delivers_outputs_into_the_table(address: str, tmp_path: Path) 
             db.queue("payments").send({"account": "a", "n": n}, group="a", revision=n)
         post = deliver.table(address, "postings", {"account": "account", "amount": "amount"})
         inturn.work(pipeline, db.queue("payments"), deliver=post, until="empty")
-    assert sorted(each[1:] for each in rows(address)) == [("a", 1), ("a", 2), ("a", 3)]
+    assert sorted(row[1:] for row in rows(address)) == [("a", 1), ("a", 2), ("a", 3)]
 
 
 # --- a table of the queue's own database ---
@@ -144,7 +144,7 @@ def test_rows_in_the_same_database_are_inserted_in_the_workers_commit(
     with inturn.open(own, durable=False) as db:
         inturn.work(LEDGER, db.queue("payments"), deliver=deliver.table(own, "postings", COLUMNS), until="empty")
         assert list(db.pipeline("ledger").outputs()) == []
-    assert sorted(each[1:] for each in rows(own)) == wanted()
+    assert sorted(row[1:] for row in rows(own)) == wanted()
 
 
 def test_a_row_refused_by_the_table_parks_only_its_group(own: str) -> None:
@@ -159,14 +159,14 @@ def test_a_row_refused_by_the_table_parks_only_its_group(own: str) -> None:
         inturn.work(LEDGER, db.queue("payments"), deliver=deliver.table(own, "postings", COLUMNS), until="empty")
         (failing,) = db.pipeline("ledger").failing()
         assert failing.group == "b"
-        assert sorted(each[1:] for each in rows(own)) == wanted("a")
+        assert sorted(row[1:] for row in rows(own)) == wanted("a")
         connect(own).execute(
             "drop trigger no" if "://" not in own else "alter table postings drop constraint postings_account_check"
         )
         db.pipeline("ledger").redeliver("b")
         sent(own, "b", 4)
         inturn.work(LEDGER, db.queue("payments"), deliver=deliver.table(own, "postings", COLUMNS), until="empty")
-    assert sorted(each[1:] for each in rows(own)) == sorted([*wanted("ab"), ("b", 4)])
+    assert sorted(row[1:] for row in rows(own)) == sorted([*wanted("ab"), ("b", 4)])
 
 
 def test_delivery_waits_for_a_locked_table(postgres_url: str) -> None:
@@ -192,15 +192,15 @@ def test_killed_workers_insert_each_row_once(own: str, soak_seed: int) -> None:
     chance, killed = random.Random(soak_seed), 0
     sent(own, "abcdef", 40)
     for _ in range(20):
-        at = f"{chance.choice(OF_A_WORKER)}@{chance.randint(1, 4)}"
+        point = f"{chance.choice(OF_A_WORKER)}@{chance.randint(1, 4)}"
         life = subprocess.run(
-            [sys.executable, str(PROGRAM), own], env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=120
+            [sys.executable, str(PROGRAM), own], env=os.environ | {"INTURN_KILL_AT": point}, check=False, timeout=120
         )
         assert life.returncode in (0, -signal.SIGKILL)
         killed += life.returncode != 0
-        found = [each[1:] for each in rows(own)]
-        assert len(found) == len(set(found))
+        delivered = [row[1:] for row in rows(own)]
+        assert len(delivered) == len(set(delivered))
     assert subprocess.run([sys.executable, str(PROGRAM), own], check=False, timeout=120).returncode == 0
     assert killed > 5
     print(f"{killed} of 20 lives were killed")
-    assert sorted(each[1:] for each in rows(own)) == wanted("abcdef", 40)
+    assert sorted(row[1:] for row in rows(own)) == wanted("abcdef", 40)

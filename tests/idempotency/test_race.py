@@ -21,14 +21,14 @@ RACER = Path(__file__).parent / "programs" / "racer.py"
 
 def test_one_of_many_threads_locks_each_key(keys: IdempotencyKeys) -> None:
     start = threading.Barrier(12, timeout=DEADLINE_S)
-    got: list[Locked] = []
+    locks: list[Locked] = []
 
     def race() -> None:
         start.wait()
-        got.extend(lock for number in range(20) if (lock := keys.try_lock(f"tx-{number}")))
+        locks.extend(lock for number in range(20) if (lock := keys.try_lock(f"tx-{number}")))
 
     together(*[race] * 12)
-    assert sorted(lock.key for lock in got) == sorted(f"tx-{number}" for number in range(20))
+    assert sorted(lock.key for lock in locks) == sorted(f"tx-{number}" for number in range(20))
 
 
 def test_one_of_many_tasks_locks_the_key(keys: IdempotencyKeys) -> None:
@@ -81,5 +81,5 @@ def test_one_of_many_processes_locks_each_key(kind: str, request: pytest.Fixture
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    got = [json.loads(racer.communicate(timeout=DEADLINE_S)[0]) for racer in racers]
-    assert Counter(key for keys in got for key in keys) == Counter(f"tx-{number}" for number in range(100))
+    answers = [json.loads(racer.communicate(timeout=DEADLINE_S)[0]) for racer in racers]
+    assert Counter(key for keys in answers for key in keys) == Counter(f"tx-{number}" for number in range(100))

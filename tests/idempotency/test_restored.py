@@ -50,16 +50,16 @@ class Server:
 
 @pytest.fixture
 def servers(redis_program: str, tmp_path: Path) -> Iterator[Callable[[], Server]]:
-    made: list[Server] = []
+    started: list[Server] = []
 
     def make() -> Server:
-        made.append(Server(redis_program, tmp_path / f"redis-{len(made)}"))
-        return made[-1]
+        started.append(Server(redis_program, tmp_path / f"redis-{len(started)}"))
+        return started[-1]
 
     yield make
-    for each in made:
-        each.client.close()
-        each.kill()
+    for server in started:
+        server.client.close()
+        server.kill()
 
 
 def _locked(keys: IdempotencyKeys, key: str = "tx-1") -> Locked:
@@ -154,8 +154,8 @@ def test_connections_that_advance_the_sequence_at_once_repeat_no_token(postgres_
     def tokens(number: int) -> list[int]:
         with inturn.open(postgres_url, durable=False, clock=lambda: 1_000_000_000_000) as db:
             keys = db.idempotency_keys("k")
-            return [_locked(keys, f"{number} {each}").fencing_token for each in range(40)]
+            return [_locked(keys, f"{number} {index}").fencing_token for index in range(40)]
 
     with ThreadPoolExecutor(4) as pool:
-        given = [token for each in pool.map(tokens, range(4)) for token in each]
-    assert len(set(given)) == len(given)
+        issued = [token for part in pool.map(tokens, range(4)) for token in part]
+    assert len(set(issued)) == len(issued)

@@ -45,9 +45,9 @@ def test_an_invalid_redis_record_raises_store_error_and_is_unchanged(
     redis_client.set(RECORD, text)
     with redis.Redis(host="127.0.0.1", port=redis_port, decode_responses=decodes) as client:
         keys = RedisKeys(client, "mine")
-        with pytest.raises(StoreError, match="not a valid record of an idempotency key") as told:
+        with pytest.raises(StoreError, match="not a valid record of an idempotency key") as caught:
             getattr(keys, verb)(KEY if verb == "try_lock" else Locked(KEY, 1))
-    assert RECORD in str(told.value)
+    assert RECORD in str(caught.value)
     assert redis_client.get(RECORD) == (text if isinstance(text, bytes) else text.encode())
 
 
@@ -56,9 +56,9 @@ def test_a_redis_key_of_another_type_raises_store_error_and_is_unchanged(redis_c
     for name in (RECORD, COUNTER):
         redis_client.flushall()
         redis_client.hset(name, "a", "b")
-        with pytest.raises(StoreError, match="holds 'hash'") as told:
+        with pytest.raises(StoreError, match="holds 'hash'") as caught:
             keys.try_lock(KEY)
-        assert name in str(told.value)
+        assert name in str(caught.value)
         assert redis_client.hgetall(name) == {b"a": b"b"}
         assert redis_client.type(RECORD) == (b"hash" if name is RECORD else b"none")
 
@@ -68,9 +68,9 @@ def test_an_invalid_redis_counter_raises_store_error_and_is_unchanged(
     count: str | bytes, redis_client: redis.Redis
 ) -> None:
     redis_client.set(COUNTER, count)
-    with pytest.raises(StoreError, match="a counter must be a number") as told:
+    with pytest.raises(StoreError, match="a counter must be a number") as caught:
         RedisKeys(redis_client, "mine").try_lock(KEY)
-    assert COUNTER in str(told.value)
+    assert COUNTER in str(caught.value)
     assert redis_client.get(COUNTER) == (count if isinstance(count, bytes) else count.encode())
 
 

@@ -83,14 +83,14 @@ class Shop:
             self.store.close()
 
     def send(self, messages: Iterable[Row], group: str | None = "account") -> None:
-        self.queue.send_many([draft(each, group=each[group] if group else None) for each in messages])
+        self.queue.send_many([draft(message, group=message[group] if group else None) for message in messages])
 
     def work(self, pipeline: Pipeline, *, gaps: bool = False, **more: Any) -> Worker:
         """Work off everything that is there."""
         with Worker(pipeline, self.queue, **more) as worker:
             worker.drain(DEADLINE_S)
             if gaps:
-                until(lambda: not self.ask(lambda kept, number: kept.due(number, self.clock() * 1000, 1)))
+                until(lambda: not self.ask(lambda store, number: store.due(number, self.clock() * 1000, 1)))
         return worker
 
     def ask(self, function: Callable[[Any, int], Any], name: str = "ledger") -> Any:
@@ -102,47 +102,50 @@ class Shop:
     def decide(self, decision: Any) -> str:
         name = f"{decision.at_us:016d}-{decision.id}"
         text = msgspec.json.encode(decision).decode()
-        self.ask(lambda kept, number: kept.append_decisions(number, [StoredDecision(name, decision.group, text)]))
+        self.ask(lambda store, number: store.append_decisions(number, [StoredDecision(name, decision.group, text)]))
         return name
 
     def seen(self, pipeline: Pipeline) -> dict[str, Any]:
         """Everything that is kept of a pipeline."""
         codec = WorkerStateCodec(pipeline)
-        lines, outputs, rejected, held = self.ask(_everything)
-        assert {line.group: line.held for line in lines} == {group: len(each) for group, each in held.items()}
+        records, outputs, rejected, held = self.ask(_everything)
+        assert {record.group: record.held for record in records} == {
+            group: len(messages) for group, messages in held.items()
+        }
         return {
-            "states": {line.group: codec.decode(line.state) for line in lines},
-            "outputs": sorted((each.group, each.effect_id, json.loads(each.output)) for each in outputs),
-            "rejected": sorted((each.group or "", each.reason) for _, each in rejected),
+            "states": {record.group: codec.decode(record.state) for record in records},
+            "outputs": sorted((output.group, output.effect_id, json.loads(output.output)) for output in outputs),
+            "rejected": sorted((rejection.group or "", rejection.reason) for _, rejection in rejected),
             "held": sorted(
-                (line.group, line.status, json.loads(each.content)["amount"])
-                for line in lines
-                for each in held[line.group]
+                (record.group, record.status, json.loads(message.content)["amount"])
+                for record in records
+                for message in held[record.group]
             ),
-            "status": {line.group: line.status for line in lines},
+            "status": {record.group: record.status for record in records},
             "errors": {
-                line.group: (timeline_of(pipeline, line).error or "").strip().splitlines()[-1:] for line in lines
+                record.group: (timeline_of(pipeline, record).error or "").strip().splitlines()[-1:]
+                for record in records
             },
         }
 
     def outputs(self, group: str) -> list[Any]:
         """What a group has put out, in order."""
-        outputs = self.ask(lambda kept, number: kept.outputs(number, 0, 100_000))
-        return [json.loads(each.output) for each in outputs if each.group == group]
+        outputs = self.ask(lambda store, number: store.outputs(number, 0, 100_000))
+        return [json.loads(output.output) for output in outputs if output.group == group]
 
     def seen_lines(self, pipeline: Pipeline) -> dict[str, Any]:
         """Of each group its state, and how many messages it holds."""
-        lines = self.ask(lambda kept, number: kept.list_groups(number, "", 100_000))
-        return {line.group: (WorkerStateCodec(pipeline).read(line), line.held) for line in lines}
+        records = self.ask(lambda store, number: store.list_groups(number, "", 100_000))
+        return {record.group: (WorkerStateCodec(pipeline).read(record), record.held) for record in records}
 
     def counts(self, name: str = "ledger") -> Counts:
         return counts_of(self.writer.run(StoreCall("", lambda store, _now_ms: store.pipelines.info(name))))  # type: ignore[attr-defined]
 
 
-def _everything(kept: Any, number: int) -> tuple[Any, ...]:
-    lines = kept.list_groups(number, "", 100_000)
-    held = {line.group: kept.held(number, line.group) for line in lines}
-    return lines, kept.outputs(number, 0, 100_000), kept.rejections(number, 0, 100_000), held
+def _everything(store: Any, number: int) -> tuple[Any, ...]:
+    records = store.list_groups(number, "", 100_000)
+    held = {record.group: store.held(number, record.group) for record in records}
+    return records, store.outputs(number, 0, 100_000), store.rejections(number, 0, 100_000), held
 
 
 def expected(result: Replay) -> dict[str, Any]:
@@ -150,10 +153,12 @@ def expected(result: Replay) -> dict[str, Any]:
     return {
         "states": result.states,
         "outputs": sorted((o.group, o.effect_id, json.loads(canonical(o.output))) for o in result.outputs),
-        "rejected": sorted((each.group or "", each.reason) for each in result.rejected),
-        "held": sorted((each.group, each.status, each.message["amount"]) for each in result.held),
-        "status": {group: line.status.value for group, line in result.timelines.items()},
-        "errors": {group: (line.error or "").strip().splitlines()[-1:] for group, line in result.timelines.items()},
+        "rejected": sorted((rejection.group or "", rejection.reason) for rejection in result.rejected),
+        "held": sorted((message.group, message.status, message.message["amount"]) for message in result.held),
+        "status": {group: timeline.status.value for group, timeline in result.timelines.items()},
+        "errors": {
+            group: (timeline.error or "").strip().splitlines()[-1:] for group, timeline in result.timelines.items()
+        },
     }
 
 

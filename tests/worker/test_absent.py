@@ -96,13 +96,13 @@ def pipeline(message: type) -> Pipeline:
 @example(came=[{"account": "a", "revision": 1, "lines": [{"sku": "x", "count": None}], "note": None}])
 @pytest.mark.thorough
 def test_null_and_absent_fields_give_the_same_result_in_every_engine(message: type, came: list[dict[str, Any]]) -> None:
-    line = pipeline(message)
-    pure = line.replay(came)
-    assert pure.states == line.replay(map(nulled, came)).states
-    assert pure.counts == line.replay([*map(nulled, came)]).counts
-    same(line, came)
-    same(line, [*map(nulled, came)])
-    with Bench(line, SCHEMA) as bench:
+    tested = pipeline(message)
+    pure = tested.replay(came)
+    assert pure.states == tested.replay(map(nulled, came)).states
+    assert pure.counts == tested.replay([*map(nulled, came)]).counts
+    same(tested, came)
+    same(tested, [*map(nulled, came)])
+    with Bench(tested, SCHEMA) as bench:
         counts = bench.step(came)
         assert bench.seen().states == pure.states
     assert (counts.applied, counts.duplicate) == (pure.counts.applied, pure.counts.duplicate)
@@ -111,26 +111,26 @@ def test_null_and_absent_fields_give_the_same_result_in_every_engine(message: ty
 def nulled(row: dict[str, Any]) -> dict[str, Any]:
     """The row with null in place of every field that it has not."""
     row = copy.deepcopy(row)
-    for each in (row.get("line"), *(row.get("lines") or ())):
-        if each is not None:
-            each |= {name: each.get(name) for name in ("count", "note")}
+    for item in (row.get("line"), *(row.get("lines") or ())):
+        if item is not None:
+            item |= {name: item.get(name) for name in ("count", "note")}
     return {name: row.get(name) for name in SCHEMA.names}
 
 
 @pytest.mark.parametrize("message", [Order, OrderStruct])
 def test_a_message_instance_with_none_is_handled_like_its_dict(message: Any) -> None:
-    line = pipeline(message)
-    given = message(account="a", revision=1, amount=None, note=None, paid=None)
-    assert line.replay([given]).states["a"]["last"]["amount"] == 7
-    assert same(line, [given]).states["a"]["last"]["note"] == "none"
+    tested = pipeline(message)
+    sent = message(account="a", revision=1, amount=None, note=None, paid=None)
+    assert tested.replay([sent]).states["a"]["last"]["amount"] == 7
+    assert same(tested, [sent]).states["a"]["last"]["note"] == "none"
 
 
 @pytest.mark.parametrize("absent", [{}, {"sku": None}])
 def test_a_missing_required_field_makes_only_its_message_invalid(absent: dict[str, Any]) -> None:
-    line = dataclasses.replace(pipeline(Order), group="sku", message=SkuOrder)
-    story = same(line, [{"revision": 1, **absent}, {"revision": 1, "sku": "x", "count": None}, {"revision": 2}])
+    tested = dataclasses.replace(pipeline(Order), group="sku", message=SkuOrder)
+    story = same(tested, [{"revision": 1, **absent}, {"revision": 1, "sku": "x", "count": None}, {"revision": 2}])
     assert story.counts.rejected == {"invalid": 3}
-    assert {each.detail for each in line.replay([{"revision": 1, "sku": "x"}]).rejected} == {
+    assert {rejection.detail for rejection in tested.replay([{"revision": 1, "sku": "x"}]).rejected} == {
         "count is null, expected int"
     }
 

@@ -51,12 +51,12 @@ def test_deliveries_that_may_have_killed_a_process_run_one_at_a_time_beside_grou
     monkeypatch.setattr(limits, "ALONE_S", 1_000)
     accounts = "abc"
     gate = Gate()
-    shop.send([row(1, account=each) for each in accounts])
+    shop.send([row(1, account=account) for account in accounts])
     with Worker(ledger(), shop.queue, deliver=lambda _output, effect_id: gate(effect_id), grace_s=0):
         gate.wait_until(lambda: len(gate.begun) == len(accounts))
     shop.clock.forward(LONG_S)
-    left = [*gate.begun]
-    gate.let(*left)
+    begun = [*gate.begun]
+    gate.let(*begun)
     gate = Gate()
     with Worker(ledger(), shop.queue, deliver=lambda _output, effect_id: gate(effect_id)) as worker:
         for count in range(1, len(accounts) + 1):
@@ -66,7 +66,7 @@ def test_deliveries_that_may_have_killed_a_process_run_one_at_a_time_beside_grou
             assert len(gate.begun) == count
             gate.let(gate.begun[-1])
         gate.wait_until(lambda: len(gate.begun) == 2 * len(accounts))
-        assert sorted(gate.begun[: len(accounts)]) == sorted(left)
+        assert sorted(gate.begun[: len(accounts)]) == sorted(begun)
         gate.let(*gate.begun)
         worker.drain(DEADLINE_S)
 
@@ -109,11 +109,11 @@ def test_a_stop_returns_tasks_waiting_for_isolation_and_keeps_their_attempt_coun
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "ALONE_S", 1_000)
-    line = ledger()
+    pipeline = ledger()
     shop.send([row(1, -1)])
-    shop.work(line)
+    shop.work(pipeline)
     name = shop.decide(Decision(id="1", action=DecisionAction.RESUME, group="a", by="ann", at_us=1))
-    shop.ask(lambda kept, number: kept.save_begun(number, {"a": 3}, shop.clock()))
+    shop.ask(lambda store, number: store.save_begun(number, {"a": 3}, shop.clock()))
     gate = Gate()
     shop.send([row(1, account="b")])
     with Worker(slow(gate, "b"), shop.queue, grace_s=DEADLINE_S) as worker:
@@ -122,13 +122,13 @@ def test_a_stop_returns_tasks_waiting_for_isolation_and_keeps_their_attempt_coun
         shop.clock.forward(limits.TASK_LEASE_S / 2 + 1)
         worker.stop_soon()
         gate.let("b")
-    assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {}
-    ((begun, until_ms),) = shop.ask(lambda kept, number: kept.begun_tasks(number, ["a"])).values()
+    assert shop.ask(lambda store, number: store.verdicts(number, [name])) == {}
+    ((begun, until_ms),) = shop.ask(lambda store, number: store.begun_tasks(number, ["a"])).values()
     assert (begun, until_ms <= shop.clock()) == (3, True)
 
 
 def test_an_isolated_task_that_loses_a_version_conflict_is_repeated_in_isolation(shop: Shop) -> None:
-    shop.send([row(1, account=each) for each in "abc"])
+    shop.send([row(1, account=account) for account in "abc"])
     for _ in "abc":
         shop.queue.receive(visibility_timeout_s=1)
     shop.clock.forward(LONG_S)
@@ -140,7 +140,7 @@ def test_an_isolated_task_that_loses_a_version_conflict_is_repeated_in_isolation
         def overtaken_once(request: WorkRequest) -> WorkResult:
             if request.done and not times:
                 times.append(request)
-                raise Overtaken([turn.group or "" for turn in request.done])
+                raise Overtaken([task.group or "" for task in request.done])
             return run(request)
 
         worker._unit.run = overtaken_once  # type: ignore[method-assign]
@@ -152,37 +152,37 @@ def test_an_isolated_task_that_loses_a_version_conflict_is_repeated_in_isolation
 
 @pytest.mark.parametrize("deaths", [0, 3])
 def test_a_message_of_the_group_does_not_reset_the_death_count_of_a_decision(shop: Shop, deaths: int) -> None:
-    line = ledger()
+    pipeline = ledger()
     shop.send([row(1, -1)])
-    shop.work(line)
-    shop.ask(lambda kept, number: kept.save_begun(number, {"a": deaths + 1}, shop.clock() + 60_000))
+    shop.work(pipeline)
+    shop.ask(lambda store, number: store.save_begun(number, {"a": deaths + 1}, shop.clock() + 60_000))
     shop.send([row(2)])
-    shop.work(line)
-    assert [begun for begun, _ in shop.ask(lambda kept, number: kept.begun_tasks(number, ["a"])).values()] == [
+    shop.work(pipeline)
+    assert [begun for begun, _ in shop.ask(lambda store, number: store.begun_tasks(number, ["a"])).values()] == [
         deaths + 1
     ]
 
 
 def test_an_applied_decision_has_no_death_count(shop: Shop) -> None:
-    line = ledger()
+    pipeline = ledger()
     shop.send([row(1, -1)])
-    shop.work(line)
+    shop.work(pipeline)
     shop.decide(Decision(id="1", action=DecisionAction.RESUME, group="a", by="ann", at_us=1))
-    shop.ask(lambda kept, number: kept.save_begun(number, {"a": 3}, shop.clock()))
-    with Worker(line, shop.queue):
-        until(lambda: not shop.ask(lambda kept, number: kept.decisions(number, 1)))
-    assert shop.ask(lambda kept, number: kept.begun_tasks(number, ["a"])) == {}
+    shop.ask(lambda store, number: store.save_begun(number, {"a": 3}, shop.clock()))
+    with Worker(pipeline, shop.queue):
+        until(lambda: not shop.ask(lambda store, number: store.decisions(number, 1)))
+    assert shop.ask(lambda store, number: store.begun_tasks(number, ["a"])) == {}
 
 
 def test_deliveries_are_batched_again_after_the_suspect_outputs_are_delivered(shop: Shop) -> None:
-    shop.send([row(each) for each in (1, 2, 3)])
+    shop.send([row(number) for number in (1, 2, 3)])
     shop.work(ledger())
 
     def claim(ms: int) -> OutboxClaim:
         with shop.store.transaction():
-            kept = shop.store.pipelines
-            (made,) = kept.claim(kept.info("ledger"), 9, 2, shop.clock() + ms, shop.clock())
-            return made
+            pipelines = shop.store.pipelines
+            (claim,) = pipelines.claim(pipelines.info("ledger"), 9, 2, shop.clock() + ms, shop.clock())
+            return claim
 
     def deliver(claim: OutboxClaim) -> None:
         with shop.store.transaction():
@@ -224,7 +224,7 @@ def test_a_settle_command_that_fails_leaves_the_decisions_to_the_next_command(
         with pytest.raises(error):
             apply_decisions(ledger(handler=wrong), decided)
     apply_decisions(ledger(handler=lambda state, _message: (state | {"done": True}, [])), decided)
-    assert {each.group: (each.status, each.state) for each in decided.groups()} == {
+    assert {group.group: (group.status, group.state) for group in decided.groups()} == {
         account: ("open", {"done": True}) for account in "abc"
     }
 
@@ -237,8 +237,8 @@ def test_a_settle_command_retries_decisions_of_groups_that_a_worker_changed_conc
     def handler(state: Row, message: Row) -> tuple[Row, list[Any]]:
         if not touched:
             touched.append(message["account"])
-            line, info = decided.read(lambda kept, number: kept.records(number, touched)[0]), decided.info()
-            update = GroupUpdate(line, [], [], [])
+            record, info = decided.read(lambda store, number: store.records(number, touched)[0]), decided.info()
+            update = GroupUpdate(record, [], [], [])
             decided.db.writer.run(
                 StoreCall("", lambda store, now_ms: store.pipelines.save_updates(info, [update], [], now_ms))
             )  # type: ignore[attr-defined]
@@ -246,7 +246,7 @@ def test_a_settle_command_retries_decisions_of_groups_that_a_worker_changed_conc
 
     apply_decisions(ledger(handler=handler), decided)
     assert touched
-    assert {each.group: each.status for each in decided.groups()} == dict.fromkeys("abc", "open")
+    assert {group.group: group.status for group in decided.groups()} == dict.fromkeys("abc", "open")
 
 
 class Passed(list[Any]):
@@ -254,9 +254,9 @@ class Passed(list[Any]):
 
     def put(self, account: str, *, is_alone: bool = False) -> GroupTask:
         self.threads = getattr(self, "threads", WorkStarter(self.append))
-        turn = GroupTask(account, is_alone=is_alone)
-        self.threads.put(turn)
-        return turn
+        task = GroupTask(account, is_alone=is_alone)
+        self.threads.put(task)
+        return task
 
 
 def test_a_task_waiting_for_isolation_blocks_new_tasks_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:

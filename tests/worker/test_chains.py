@@ -56,11 +56,11 @@ def bound(to: Queue, most: int) -> None:
 
 
 def bodies(to: Queue) -> list[tuple[str | None, Any]]:
-    return [(each.group, each.body) for each in to.peek(1_000)]
+    return [(message.group, message.body) for message in to.peek(1_000)]
 
 
 def replayed(messages: list[Row], pipeline: Pipeline = DEBITS) -> list[tuple[Any, str]]:
-    return [(each.output, each.effect_id) for each in pipeline.replay(messages).outputs]
+    return [(output.output, output.effect_id) for output in pipeline.replay(messages).outputs]
 
 
 MESSAGES = [row(n, n, account, to=list("xyz"[: n % 3])) for n in range(1, 6) for account in "abc"]
@@ -70,22 +70,22 @@ def test_a_chained_output_has_the_effect_id_as_deduplication_id_and_keeps_group_
     to = queue(shop)
     shop.send(MESSAGES)
     shop.work(DEBITS, deliver=to)
-    found = to.peek(1_000)
-    assert sorted((each.dedup_id, each.body) for each in found) == sorted(
+    messages = to.peek(1_000)
+    assert sorted((message.dedup_id, message.body) for message in messages) == sorted(
         (effect, output) for output, effect in replayed(MESSAGES)
     )
     for account in "abc":
-        own = replayed([each for each in MESSAGES if each["account"] == account])
-        assert [(each.body, each.dedup_id) for each in found if each.group == account] == own, "in order"
+        own = replayed([message for message in MESSAGES if message["account"] == account])
+        assert [(message.body, message.dedup_id) for message in messages if message.group == account] == own, "in order"
     assert shop.seen(DEBITS)["outputs"] == []
 
 
 def test_to_takes_the_group_and_the_revision_from_output_fields(shop: Shop) -> None:
     to = queue(shop)
-    line = ledger(handler=lambda state, m: (state, [{"to": {"no": 7}, "n": m["revision"]}]))
+    pipeline = ledger(handler=lambda state, m: (state, [{"to": {"no": 7}, "n": m["revision"]}]))
     shop.send([row(1), row(2)])
-    shop.work(line, deliver=ToQueue(to, group="to.no", revision="n"))
-    assert [(each.group, each.revision) for each in to.peek()] == [("7", 1), ("7", 2)]
+    shop.work(pipeline, deliver=ToQueue(to, group="to.no", revision="n"))
+    assert [(message.group, message.revision) for message in to.peek()] == [("7", 1), ("7", 2)]
 
 
 @pytest.mark.parametrize("output", ["text", 5, None, [1, 2], {"nul": "\0", "é": 1.5}], ids=str)
@@ -106,7 +106,7 @@ def test_any_json_output_is_a_valid_message_body(shop: Shop, output: Any) -> Non
         ("text", "has no field 'to'"),
         ({"to": "x", "blob": "b" * 2_000_000}, "at most 1,048,576 are allowed"),
     ],
-    ids=lambda each: str(each)[:20],
+    ids=lambda value: str(value)[:20],
 )
 def test_an_output_that_is_not_a_valid_message_parks_only_its_group(shop: Shop, output: Any, why: str) -> None:
     to = queue(shop)
@@ -115,10 +115,10 @@ def test_an_output_that_is_not_a_valid_message_parks_only_its_group(shop: Shop, 
         bad = message["account"] == "bad" and message["revision"] == 2
         return {"n": message["revision"]}, [{"to": "x", "n": message["revision"]}, *([output] if bad else [])]
 
-    line = ledger(handler=emit)
+    pipeline = ledger(handler=emit)
     shop.send([row(n, 1, account) for n in (1, 2, 3) for account in ("bad", "good")])
-    shop.work(line, deliver=ToQueue("credits", group="to"))
-    seen = shop.seen(line)
+    shop.work(pipeline, deliver=ToQueue("credits", group="to"))
+    seen = shop.seen(pipeline)
     assert seen["status"] == {"bad": "failed", "good": "open"}
     assert seen["states"] == {"bad": {"n": 1}, "good": {"n": 3}}
     assert why in seen["errors"]["bad"][0]
@@ -132,23 +132,24 @@ def test_outbox_entries_of_an_earlier_worker_are_sent_before_new_outputs(shop: S
     shop.work(DEBITS)
     shop.send(later)
     shop.work(DEBITS, deliver=to)
-    assert [(each.body, each.dedup_id) for each in to.peek(1_000)] == replayed([*first, *later])
+    assert [(message.body, message.dedup_id) for message in to.peek(1_000)] == replayed([*first, *later])
     assert shop.seen(DEBITS)["outputs"] == []
 
 
 def test_an_invalid_outbox_entry_is_kept_with_its_error_and_blocks_only_its_group(shop: Shop) -> None:
     to = queue(shop)
     """What was left before it is sent."""
-    line = ledger(handler=lambda state, m: (state, [{"to": m["account"]} if m["amount"] else {}]))
+    pipeline = ledger(handler=lambda state, m: (state, [{"to": m["account"]} if m["amount"] else {}]))
     shop.send([row(1, 1, "bad"), row(2, 0, "bad"), row(1, 1, "good"), row(2, 1, "good")])
-    shop.work(line)
-    with Worker(line, shop.queue, deliver=ToQueue(to, group="to")):
+    shop.work(pipeline)
+    with Worker(pipeline, shop.queue, deliver=ToQueue(to, group="to")):
         until(
             lambda: (
-                len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10)))
+                len(bodies(to)) == 3
+                and bool(shop.ask(lambda store, number: store.pending_deliveries(number, None, 10)))
             )
         )
-    (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
+    (post,) = shop.ask(lambda store, number: store.pending_deliveries(number, None, 10))
     assert (post.group, post.depth) == ("bad", 1)
     assert "has no field 'to'" in post.error
 
@@ -157,10 +158,10 @@ def test_a_pipeline_that_sends_to_its_own_queue_ends_when_the_queue_is_empty(sho
     def count(state: Row, message: Row) -> tuple[Row, list[Row]]:
         return {"n": state.get("n", 0) + 1}, [{"left": message["left"] - 1}] if message["left"] else []
 
-    line = Pipeline(name="ledger", group="account", order=Arrival(), id="id", handler=count)
+    pipeline = Pipeline(name="ledger", group="account", order=Arrival(), id="id", handler=count)
     shop.queue.send({"left": 5}, group="a", dedup_id="first")
-    shop.work(line, deliver=shop.queue)
-    assert shop.seen(line)["states"] == {"a": {"n": 6}}
+    shop.work(pipeline, deliver=shop.queue)
+    assert shop.seen(pipeline)["states"] == {"a": {"n": 6}}
     assert shop.counts().duplicate == 0
 
 
@@ -174,13 +175,13 @@ def test_a_chain_of_two_pipelines_equals_the_replay_of_the_second_over_the_first
 
 def _assert_chained(shop: Shop, messages: list[Row]) -> None:
     """The states of the second are those of its replay; amounts commute, so the order between groups is no matter."""
-    again = CREDITS.replay([{**output, "id": effect} for output, effect in replayed(messages)])
-    lines = shop.ask(lambda kept, number: kept.list_groups(number, "", 1_000), "credits")
-    found = {line.group: WorkerStateCodec(CREDITS).read(line) for line in lines}
-    assert found == again.states
-    outputs = shop.ask(lambda kept, number: kept.outputs(number, 0, 10_000), "credits")
-    assert sorted(each.effect_id for each in outputs) == sorted(each.effect_id for each in again.outputs)
-    assert shop.counts("credits").applied == again.counts.applied
+    result = CREDITS.replay([{**output, "id": effect} for output, effect in replayed(messages)])
+    lines = shop.ask(lambda store, number: store.list_groups(number, "", 1_000), "credits")
+    states = {record.group: WorkerStateCodec(CREDITS).read(record) for record in lines}
+    assert states == result.states
+    outputs = shop.ask(lambda store, number: store.outputs(number, 0, 10_000), "credits")
+    assert sorted(output.effect_id for output in outputs) == sorted(output.effect_id for output in result.outputs)
+    assert shop.counts("credits").applied == result.counts.applied
     assert shop.counts("credits").duplicate == 0
 
 
@@ -197,7 +198,7 @@ def test_a_chain_equals_its_replay_for_any_message_order_and_batch_split(
     for account, to in rows:
         seen[account] = seen.get(account, 0) + 1
         messages.append(row(seen[account], 1, account, to=to))
-    sent = [*messages, *(each for each in messages if chance.random() < 0.3)]
+    sent = [*messages, *(message for message in messages if chance.random() < 0.3)]
     chance.shuffle(sent)
     with Shop("memory") as shop:
         to = queue(shop)
@@ -216,7 +217,7 @@ def test_a_full_destination_queue_delays_tasks_without_losing_or_parking_message
     to = queue(shop)
     bound(to, most)
     shop.send(MESSAGES)
-    taken: dict[str | None, Any] = {}
+    received: dict[str | None, Any] = {}
     handled = threading.Event()
 
     def handler(state: Row, message: Row) -> tuple[Row, list[Row]]:
@@ -231,15 +232,15 @@ def test_a_full_destination_queue_delays_tasks_without_losing_or_parking_message
         assert handled.wait(UNTIL_S)
         assert shop.queue.depth().messages > 0, "its turn is held"
         ends = time.monotonic() + UNTIL_S
-        while len(taken) < len(replayed(messages)):
+        while len(received) < len(replayed(messages)):
             assert time.monotonic() < ends
             assert to.depth().messages <= most
             for message in to.receive(wait_s=1):
-                taken[message.dedup_id] = message.body
+                received[message.dedup_id] = message.body
                 message.ack()
             worker.check()
         worker.drain(UNTIL_S)
-    assert taken == {effect: output for output, effect in replayed(messages)}
+    assert received == {effect: output for output, effect in replayed(messages)}
     assert set(shop.seen(DEBITS)["status"].values()) == {"open"}
     assert shop.counts().balanced
     assert shop.counts().applied == len(messages)
@@ -297,6 +298,6 @@ def test_a_destination_queue_must_be_in_the_same_database_which_may_be_opened_tw
         with pytest.raises(InputError, match="deliver is 'credits'; expected a function, a queue, or"):
             inturn.work(DEBITS, payments, deliver="credits", until="empty")  # type: ignore[arg-type]
         payments.send(row(1), group="a")
-        with inturn.open(tmp_path / "a.db") as again:
-            inturn.work(DEBITS, payments, deliver=again.queue("credits"), until="empty")
-        assert [json.dumps(each.body) for each in db.queue("credits").peek()] == ['{"amount": 1, "to": "z"}']
+        with inturn.open(tmp_path / "a.db") as reopened:
+            inturn.work(DEBITS, payments, deliver=reopened.queue("credits"), until="empty")
+        assert [json.dumps(message.body) for message in db.queue("credits").peek()] == ['{"amount": 1, "to": "z"}']

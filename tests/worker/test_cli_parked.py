@@ -36,7 +36,7 @@ ledger = Pipeline(name="ledger", group="account", order=Gapless("revision"), han
 
 
 def command(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     return done.exit_code, " ".join(done.output.split())
 
 
@@ -64,8 +64,8 @@ def db(_folder: None, at: str) -> Iterator[Database]:
 
 def work(db: Database, messages: list[Any], **more: Any) -> Queue:
     queue = db.queue("q")
-    for each in messages:
-        queue.send(each, group=each["account"])
+    for message in messages:
+        queue.send(message, group=message["account"])
     inturn.work(definition(), queue, until="empty", **more)
     return queue
 
@@ -77,27 +77,27 @@ def definition() -> inturn.Pipeline:
 
 
 def test_parked_list_and_explain_show_the_groups_of_a_database(db: Database, at: str) -> None:
-    code, said = command("parked", "list", at, "--json")
-    found = sorted((each["group"], each["status"], each["held"]) for each in json.loads(said))
-    assert (code, found) == (0, [("a", "failed", 2), ("early", "waiting", 1)])
-    code, said = command("parked", "list", at)
-    assert "ValueError: amount -5" in said
-    assert "5 received + 0 released = 2 applied + 0 duplicate + 0 stale + 3 held" in said
-    code, said = command("parked", "show", at, "a", "--json")
-    assert [each["content"]["revision"] for each in json.loads(said)["messages"]] == [2, 3]
-    code, said = command("explain", at, "a")
-    assert said.startswith("Group a is parked since ")
-    assert ": the handler raised on revision 2" in said
-    assert "It holds 2 messages: revision 2, revision 3." in said
-    assert "1 output of the group is not delivered." in said
-    assert re.search(r'Its state after turn \d: {"balance": 1}', said)
-    code, said = command("explain", at, "early")
-    assert said.startswith("Group early waits for revision 1")
+    code, output = command("parked", "list", at, "--json")
+    groups = sorted((group["group"], group["status"], group["held"]) for group in json.loads(output))
+    assert (code, groups) == (0, [("a", "failed", 2), ("early", "waiting", 1)])
+    code, output = command("parked", "list", at)
+    assert "ValueError: amount -5" in output
+    assert "5 received + 0 released = 2 applied + 0 duplicate + 0 stale + 3 held" in output
+    code, output = command("parked", "show", at, "a", "--json")
+    assert [message["content"]["revision"] for message in json.loads(output)["messages"]] == [2, 3]
+    code, output = command("explain", at, "a")
+    assert output.startswith("Group a is parked since ")
+    assert ": the handler raised on revision 2" in output
+    assert "It holds 2 messages: revision 2, revision 3." in output
+    assert "1 output of the group is not delivered." in output
+    assert re.search(r'Its state after turn \d: {"balance": 1}', output)
+    code, output = command("explain", at, "early")
+    assert output.startswith("Group early waits for revision 1")
     assert command("explain", at, "well")[1].startswith(
         "Group well is open: nothing is held; it has reached revision 1"
     )
-    code, said = command("explain", at, "nobody")
-    assert (code, "has no group 'nobody'" in said) == (1, True)
+    code, output = command("explain", at, "nobody")
+    assert (code, "has no group 'nobody'" in output) == (1, True)
 
 
 def test_a_missing_pipeline_or_database_is_named_with_the_existing_ones(db: Database, at: str) -> None:
@@ -110,11 +110,11 @@ def test_a_missing_pipeline_or_database_is_named_with_the_existing_ones(db: Data
 
 
 def test_errors_show_the_database_address_with_the_pipeline_and_without_the_password() -> None:
-    code, said = command("parked", "list", "postgresql://ann:secret@127.0.0.1:1/shop")
-    assert (code, "postgresql://ann@127.0.0.1:1/shop#PIPELINE" in said) == (1, True), said
+    code, output = command("parked", "list", "postgresql://ann:secret@127.0.0.1:1/shop")
+    assert (code, "postgresql://ann@127.0.0.1:1/shop#PIPELINE" in output) == (1, True), output
     code, more = command("explain", "postgresql://ann:secret@127.0.0.1:1/shop#ledger", "a")
     assert (code, "postgresql://ann@127.0.0.1:1/shop: " in more) == (1, True), more
-    assert "secret" not in said + more
+    assert "secret" not in output + more
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_errors_show_the_database_address_with_the_pipeline_and_without_the_pass
         (["resume", "a"], "failed", 1, {}),
         (["skip", "early"], "failed", 1, {}),
     ],
-    ids=lambda each: each[0] if isinstance(each, list) and each else "",
+    ids=lambda value: value[0] if isinstance(value, list) and value else "",
 )
 @pytest.mark.parametrize("running", [True, False], ids=["taken by a worker", "taken at once"])
 def test_a_decision_of_the_command_is_applied_with_or_without_a_running_worker(
@@ -135,39 +135,39 @@ def test_a_decision_of_the_command_is_applied_with_or_without_a_running_worker(
     verb, group, *options = arguments
     if running:
         with Worker(definition(), db.queue("q")):
-            code, said = command("parked", verb, at, group, *options, "--by", "ann")
+            code, output = command("parked", verb, at, group, *options, "--by", "ann")
     else:
-        code, said = command("parked", verb, at, group, *options, "--by", "ann", "--pipeline", "ledger.py:ledger")
-    assert (code, f"{verb}: done." in said) == (0, True), said
-    look = DatabaseInspector(db, "ledger")
-    assert look.group("a").status == status
-    assert look.group("a").state == {"balance": balance}
-    assert look.counts().rejected == rejected
-    assert look.counts().balanced
+        code, output = command("parked", verb, at, group, *options, "--by", "ann", "--pipeline", "ledger.py:ledger")
+    assert (code, f"{verb}: done." in output) == (0, True), output
+    inspector = DatabaseInspector(db, "ledger")
+    assert inspector.group("a").status == status
+    assert inspector.group("a").state == {"balance": balance}
+    assert inspector.counts().rejected == rejected
+    assert inspector.counts().balanced
     if verb == "skip":
-        assert look.group("early").skipped == [(1, 1)]
+        assert inspector.group("early").skipped == [(1, 1)]
     if verb == "replace":
         with db.transaction() as tx:
-            ((kept,),) = tx.execute("select decision from inturn_decision").fetchall()
-        decided = json.loads(kept)
+            ((stored,),) = tx.execute("select decision from inturn_decision").fetchall()
+        decided = json.loads(stored)
         assert (decided["by"], decided["old"]["amount"], decided["new"]["amount"]) == ("ann", -5, 5)
         assert decided["why"] == "a typing error"
 
 
 def test_an_unapplied_decision_is_shown_and_applied_by_the_next_worker(db: Database, at: str) -> None:
-    code, said = command("parked", "drop", at, "a", "--wait-s", "0")
-    assert (code, "a worker applies it as soon as one runs" in said) == (0, True)
+    code, output = command("parked", "drop", at, "a", "--wait-s", "0")
+    assert (code, "a worker applies it as soon as one runs" in output) == (0, True)
     assert "not yet applied: drop." in command("explain", at, "a")[1]
     work(db, [row(4)])
     assert DatabaseInspector(db, "ledger").group("a").reached == 4
 
 
 def test_a_decision_is_void_if_the_group_has_changed_since(db: Database, at: str) -> None:
-    look = DatabaseInspector(db, "ledger")
+    inspector = DatabaseInspector(db, "ledger")
     with pytest.raises(InputError, match="has no gap"):
-        look.decision(DecisionAction.SKIP, "well", by="ann")
-    code, said = command("parked", "replace", at, "a", "--content", '{"cents": 9}', "--pipeline", "ledger.py:ledger")
-    assert (code, "void" in said, "no field 'cents'" in said) == (1, True, True)
+        inspector.decision(DecisionAction.SKIP, "well", by="ann")
+    code, output = command("parked", "replace", at, "a", "--content", '{"cents": 9}', "--pipeline", "ledger.py:ledger")
+    assert (code, "void" in output, "no field 'cents'" in output) == (1, True, True)
     for _ in range(2):
         command("parked", "skip", at, "early", "--wait-s", "0")
     work(db, [])
@@ -179,21 +179,21 @@ def test_a_decision_is_void_if_the_group_has_changed_since(db: Database, at: str
 def test_if_revision_and_if_digest_refuse_a_decision_about_a_changed_group(db: Database, at: str) -> None:
     take = ("--pipeline", "ledger.py:ledger")
     for verb in ("drop", "resume", "give-up"):
-        code, said = command("parked", verb, at, "a", "--if-revision", 1, *take)
-        assert (code, "the group is at revision 2, not at revision 1" in said) == (1, True), said
-    code, said = command("parked", "replace", at, "a", "--content", "{}", "--if-revision", 2, "--if-epoch", 7, *take)
-    assert (code, "the group is at revision 2, not at epoch 7" in said) == (1, True), said
-    code, said = command("parked", "skip", at, "early", "--if-revision", 2, *take)
-    assert (code, "the group waits for revision 1, not at revision 2" in said) == (1, True), said
-    code, said = command("parked", "drop", at, "--all", "--if-revision", 2, *take)
-    assert (code, "name that group alone" in said) == (1, True), said
+        code, output = command("parked", verb, at, "a", "--if-revision", 1, *take)
+        assert (code, "the group is at revision 2, not at revision 1" in output) == (1, True), output
+    code, output = command("parked", "replace", at, "a", "--content", "{}", "--if-revision", 2, "--if-epoch", 7, *take)
+    assert (code, "the group is at revision 2, not at epoch 7" in output) == (1, True), output
+    code, output = command("parked", "skip", at, "early", "--if-revision", 2, *take)
+    assert (code, "the group waits for revision 1, not at revision 2" in output) == (1, True), output
+    code, output = command("parked", "drop", at, "--all", "--if-revision", 2, *take)
+    assert (code, "name that group alone" in output) == (1, True), output
     with db.transaction() as tx:
         assert tx.execute("select count(*) from inturn_decision").fetchall() == [(0,)], "nothing was recorded"
-    code, said = command("parked", "drop", at, "a", "--if-digest", "0" * 64, *take)
-    assert (code, "the group is at revision 2, not at the message 000" in said) == (1, True), said
+    code, output = command("parked", "drop", at, "a", "--if-digest", "0" * 64, *take)
+    assert (code, "the group is at revision 2, not at the message 000" in output) == (1, True), output
     digest = json.loads(command("parked", "show", at, "a", "--json")[1])["messages"][0]["digest"]
-    code, said = command("parked", "drop", at, "a", "--if-revision", 2, "--if-digest", digest, *take)
-    assert (code, "drop: done." in said) == (0, True), said
+    code, output = command("parked", "drop", at, "a", "--if-revision", 2, "--if-digest", digest, *take)
+    assert (code, "drop: done." in output) == (0, True), output
 
 
 def test_explain_reports_the_error_of_undelivered_outputs(db: Database, at: str) -> None:
@@ -206,26 +206,26 @@ def test_explain_reports_the_error_of_undelivered_outputs(db: Database, at: str)
 
     with Worker(definition(), db.queue("q"), deliver=refuse, retry=inturn.Retry(1, "1 hour")):
         assert tried.wait(DEADLINE_S)
-    said = command("explain", at, "well")[1]
-    assert "1 output of the group is not delivered. deliver has failed 1 time: OSError: the bank is closed." in said
+    output = command("explain", at, "well")[1]
+    assert "1 output of the group is not delivered. deliver has failed 1 time: OSError: the bank is closed." in output
 
 
 def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) -> None:
-    told: list[Any] = []
+    delivered: list[Any] = []
 
     def refuse(output: Any, effect_id: str) -> None:
         raise DeliveryRefused("no account of this name")
 
     work(db, [row(2, 7, "well")], deliver=refuse)
     assert "no further attempts: see inturn parked redeliver" in command("parked", "list", at)[1]
-    listed = {each["group"]: each for each in json.loads(command("parked", "list", at, "--json")[1])}
+    listed = {group["group"]: group for group in json.loads(command("parked", "list", at, "--json")[1])}
     assert (listed["well"]["status"], listed["well"]["next_try"]) == ("refused", None)
-    assert "The first was refused: " in (said := command("explain", at, "well")[1])
-    assert "DeliveryRefused: no account of this name. Try again with `inturn parked redeliver`." in said
-    assert [each.status for each in db.pipeline("ledger").failing()] == ["refused"] * 2
+    assert "The first was refused: " in (output := command("explain", at, "well")[1])
+    assert "DeliveryRefused: no account of this name. Try again with `inturn parked redeliver`." in output
+    assert [group.status for group in db.pipeline("ledger").failing()] == ["refused"] * 2
     assert command("parked", "list", at, "--limit", "9" * 20)[0] == 2
-    said = command("parked", "list", at, "--limit", "1")[1]
-    assert "Shown: the first 1 of 2 groups and the first 1 of 2 failing deliveries; use --limit for more" in said
+    output = command("parked", "list", at, "--limit", "1")[1]
+    assert "Shown: the first 1 of 2 groups and the first 1 of 2 failing deliveries; use --limit for more" in output
     assert command("parked", "redeliver", at) == (
         1,
         "InputError: expected names of groups, or --all alone",
@@ -233,8 +233,8 @@ def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) 
     assert command("parked", "redeliver", at, "early", "--json") == (0, '{"groups": 0}')
     assert command("parked", "redeliver", at, "well")[1].startswith("1 group will be delivered again")
     assert db.pipeline("ledger").redeliver() == 1
-    work(db, [], deliver=lambda output, effect_id: told.append(output))
-    assert sorted(told) == [1, 1, 7]
+    work(db, [], deliver=lambda output, effect_id: delivered.append(output))
+    assert sorted(delivered) == [1, 1, 7]
     assert list(db.pipeline("ledger").failing()) == []
 
 
@@ -249,10 +249,10 @@ def test_listing_parked_groups_reads_the_states_in_small_batches(db: Database, m
             seen.append(len(names))
             return super().statuses(names)
 
-    look = Counted(db, "ledger")
-    found, total = look.longest_waits(look.briefs(), 3)
-    assert (len([*found]), total, seen) == (3, 9, [2, 1])
-    found, total = look.longest_waits(look.briefs())
-    waits = [each.oldest for each in found if each.oldest]
+    inspector = Counted(db, "ledger")
+    longest, total = inspector.longest_waits(inspector.briefs(), 3)
+    assert (len([*longest]), total, seen) == (3, 9, [2, 1])
+    longest, total = inspector.longest_waits(inspector.briefs())
+    waits = [wait.oldest for wait in longest if wait.oldest]
     assert (waits, total) == (sorted(waits), 9)
     assert len(waits) == 9

@@ -22,40 +22,40 @@ Told = list[tuple[Any, str]]
 QUICK = Retry(1, "10 milliseconds")
 
 
-def effects(line: Any, messages: list[Row]) -> Told:
-    return [(each.output, each.effect_id) for each in line.replay(messages).outputs]
+def effects(pipeline: Any, messages: list[Row]) -> Told:
+    return [(output.output, output.effect_id) for output in pipeline.replay(messages).outputs]
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_each_output_is_delivered_with_its_effect_id_and_removed_from_the_outbox(shop: Shop, kind: str) -> None:
-    told: Told = []
+    delivered: Told = []
 
     async def later(output: Any, effect_id: str) -> None:
         await asyncio.sleep(0)
-        told.append((output, effect_id))
+        delivered.append((output, effect_id))
 
     def at_once(output: Any, effect_id: str) -> None:
-        told.append((output, effect_id))
+        delivered.append((output, effect_id))
 
-    line = ledger()
+    pipeline = ledger()
     messages = [row(revision, revision, account) for revision in range(1, 6) for account in "abc"]
     shop.send(messages)
-    shop.work(line, deliver=later if kind == "async" else at_once)
-    wanted = effects(line, messages)
-    assert sorted(told, key=lambda each: each[1]) == sorted(wanted, key=lambda each: each[1])
+    shop.work(pipeline, deliver=later if kind == "async" else at_once)
+    wanted = effects(pipeline, messages)
+    assert sorted(delivered, key=lambda output: output[1]) == sorted(wanted, key=lambda output: output[1])
     for account in "abc":
-        own = effects(line, [each for each in messages if each["account"] == account])
-        assert [each for each in told if each in own] == own, "in order"
-    assert shop.seen(line)["outputs"] == []
+        own = effects(pipeline, [message for message in messages if message["account"] == account])
+        assert [output for output in delivered if output in own] == own, "in order"
+    assert shop.seen(pipeline)["outputs"] == []
 
 
 @pytest.mark.parametrize("kind", AWAITED)
 def test_an_awaitable_returned_by_a_plain_deliver_function_is_awaited(shop: Shop, kind: str) -> None:
-    told: list[str] = []
+    delivered: list[str] = []
     shop.send([row(revision, account=account) for revision in (1, 2) for account in "ab"])
     with waiting(kind) as later:
-        shop.work(ledger(), deliver=lambda _output, effect_id: later(lambda: told.append(effect_id)))
-        assert sorted(told) == sorted(
+        shop.work(ledger(), deliver=lambda _output, effect_id: later(lambda: delivered.append(effect_id)))
+        assert sorted(delivered) == sorted(
             effect for _, effect in effects(ledger(), [row(1), row(2), row(1, account="b"), row(2, account="b")])
         )
 
@@ -65,17 +65,17 @@ def test_an_awaitable_returned_by_a_plain_deliver_function_is_awaited(shop: Shop
 def test_an_error_of_a_returned_awaitable_counts_as_a_failed_attempt(
     shop: Shop, kind: str, raised: BaseException
 ) -> None:
-    told, failures = list[str](), [raised]
+    delivered, failures = list[str](), [raised]
 
     def act() -> None:
         if failures:
             raise failures.pop()
-        told.append("delivered")
+        delivered.append("delivered")
 
     shop.send([row(1)])
     with waiting(kind) as later:
         shop.work(ledger(), deliver=lambda _output, _effect_id: later(act), retry=QUICK)
-    assert told == ["delivered"]
+    assert delivered == ["delivered"]
 
 
 def test_other_return_values_of_deliver_are_ignored(shop: Shop) -> None:
@@ -92,15 +92,17 @@ def test_a_generator_as_deliver_is_refused_and_its_outputs_stay_in_the_outbox(sh
         Worker(ledger(), shop.queue, deliver=deliver)
     shop.send([row(1)])
     with Worker(
-        ledger(), shop.queue, deliver=lambda output, _effect_id: (each for each in [output]), retry=Retry(1, "1 hour")
+        ledger(), shop.queue, deliver=lambda output, _effect_id: (item for item in [output]), retry=Retry(1, "1 hour")
     ):
         until(
             lambda: (
-                shop.ask(lambda kept, number: [each.attempts for each in kept.pending_deliveries(number, None, 10)])
+                shop.ask(
+                    lambda store, number: [delivery.attempts for delivery in store.pending_deliveries(number, None, 10)]
+                )
                 == [1]
             )
         )
-    (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
+    (post,) = shop.ask(lambda store, number: store.pending_deliveries(number, None, 10))
     assert "is a generator" in post.error
 
 
@@ -116,38 +118,40 @@ def test_deliver_is_called_after_the_commit_and_outside_any_transaction(shop: Sh
 
 
 def test_outputs_without_deliver_stay_in_the_outbox_for_a_later_worker(shop: Shop) -> None:
-    line, told = ledger(), Told()
+    pipeline, delivered = ledger(), Told()
     messages = [row(1), row(2), row(1, account="b")]
     shop.send(messages)
-    shop.work(line)
-    assert len(shop.seen(line)["outputs"]) == 3
-    shop.work(line, deliver=lambda *each: told.append(each))
-    assert sorted(told, key=lambda each: each[1]) == sorted(effects(line, messages), key=lambda each: each[1])
+    shop.work(pipeline)
+    assert len(shop.seen(pipeline)["outputs"]) == 3
+    shop.work(pipeline, deliver=lambda *output: delivered.append(output))
+    assert sorted(delivered, key=lambda output: output[1]) == sorted(
+        effects(pipeline, messages), key=lambda output: output[1]
+    )
 
 
 def test_a_failed_delivery_is_retried_and_delays_only_its_group(shop: Shop) -> None:
-    told: list[str] = []
+    delivered: list[str] = []
     failures = {"a": 4}
 
     def flaky(output: Any, effect_id: str) -> None:
         group = output["group"]
         if failures.get(group):
             failures[group] -= 1
-            told.append("failed")
+            delivered.append("failed")
             msg = "the bank is closed"
             raise OSError(msg)
-        told.append(f"{group}{output['n']}")
+        delivered.append(f"{group}{output['n']}")
 
-    line = ledger(handler=lambda state, m: (state, [{"group": m["account"], "n": m["revision"]}]))
+    pipeline = ledger(handler=lambda state, m: (state, [{"group": m["account"], "n": m["revision"]}]))
     shop.send([row(revision, 1, account) for account in "abcd" for revision in (1, 2)])
-    shop.work(line, deliver=flaky, retry=Retry(2, "60 milliseconds"), concurrency=1)
-    assert told.count("failed") == 4
-    assert [each for each in told if each[0] == "a"] == ["a1", "a2"]
-    assert told.index("d2") < told.index("a1"), "the others did not wait"
+    shop.work(pipeline, deliver=flaky, retry=Retry(2, "60 milliseconds"), concurrency=1)
+    assert delivered.count("failed") == 4
+    assert [effect for effect in delivered if effect[0] == "a"] == ["a1", "a2"]
+    assert delivered.index("d2") < delivered.index("a1"), "the others did not wait"
 
 
 def test_the_error_of_a_failed_delivery_is_stored_with_its_attempts(shop: Shop) -> None:
-    line, gate = ledger(), threading.Event()
+    pipeline, gate = ledger(), threading.Event()
 
     def refuse(output: Any, effect_id: str) -> None:
         if output["posted"] == 2:
@@ -156,86 +160,86 @@ def test_the_error_of_a_failed_delivery_is_stored_with_its_attempts(shop: Shop) 
             raise OSError(msg)
 
     shop.send([row(1, 1), row(2, 2), row(3, 3)])
-    with Worker(line, shop.queue, deliver=refuse, retry=Retry(1, "1 hour")):
+    with Worker(pipeline, shop.queue, deliver=refuse, retry=Retry(1, "1 hour")):
         assert gate.wait(DEADLINE_S)
         time.sleep(0.05)
-    (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
+    (post,) = shop.ask(lambda store, number: store.pending_deliveries(number, None, 10))
     assert (post.group, post.attempts, post.depth) == ("a", 1, 2), "what was delivered is forgotten"
     assert "OSError: the bank is closed" in post.error
     assert post.until_ms > shop.clock() + 30_000
 
 
 def test_a_refused_delivery_waits_for_a_decision_and_delays_no_other_group_nor_the_stop(shop: Shop) -> None:
-    line, told, refusals = ledger(), [], [1]
+    pipeline, delivered, refusals = ledger(), [], [1]
 
     def refuse(output: Any, effect_id: str) -> None:
-        told.append(output["posted"])
+        delivered.append(output["posted"])
         if output["posted"] == 2 and refusals:
             raise DeliveryRefused("no account of this name")
 
     shop.send([row(1, 1), row(2, 2), row(3, 3), row(1, 7, "b")])
-    shop.work(line, deliver=refuse, retry=QUICK)
+    shop.work(pipeline, deliver=refuse, retry=QUICK)
     shop.send([row(4, 4), row(2, 8, "b")])
-    shop.work(line, deliver=refuse, retry=QUICK)
-    assert sorted(told) == [1, 2, 7, 8], "tried once; what is behind it waits, and the other group goes on"
-    (post,) = shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10))
+    shop.work(pipeline, deliver=refuse, retry=QUICK)
+    assert sorted(delivered) == [1, 2, 7, 8], "tried once; what is behind it waits, and the other group goes on"
+    (post,) = shop.ask(lambda store, number: store.pending_deliveries(number, None, 10))
     assert (post.group, post.until_ms, post.depth) == ("a", limits.DELIVERY_REFUSED_MS, 3)
     assert "DeliveryRefused: no account of this name" in post.error
-    assert shop.ask(lambda kept, number: (kept.has_unsent(number), kept.redeliver(number, ["b"]))) == (False, 0)
-    assert shop.ask(lambda kept, number: kept.redeliver(number, ["b", "a"])) == 1
-    shop.work(line, deliver=refuse, retry=QUICK)
-    assert shop.ask(lambda kept, number: kept.redeliver(number, None)) == 1
+    assert shop.ask(lambda store, number: (store.has_unsent(number), store.redeliver(number, ["b"]))) == (False, 0)
+    assert shop.ask(lambda store, number: store.redeliver(number, ["b", "a"])) == 1
+    shop.work(pipeline, deliver=refuse, retry=QUICK)
+    assert shop.ask(lambda store, number: store.redeliver(number, None)) == 1
     refusals.clear()
-    shop.work(line, deliver=refuse, retry=QUICK)
-    assert told[4:] == [2, 2, 3, 4]
-    assert shop.ask(lambda kept, number: kept.pending_deliveries(number, None, 10)) == []
+    shop.work(pipeline, deliver=refuse, retry=QUICK)
+    assert delivered[4:] == [2, 2, 3, 4]
+    assert shop.ask(lambda store, number: store.pending_deliveries(number, None, 10)) == []
 
 
 def test_outputs_claimed_by_a_dead_worker_are_delivered_after_the_claim_expires(shop: Shop) -> None:
-    line, gate = ledger(), Gate()
-    told: list[str] = []
+    pipeline, gate = ledger(), Gate()
+    delivered: list[str] = []
 
     def hang(output: Any, effect_id: str) -> None:
         gate(effect_id)
 
     shop.send([row(1), row(2)])
-    worker = Worker(line, shop.queue, deliver=hang, grace_s=0)
+    worker = Worker(pipeline, shop.queue, deliver=hang, grace_s=0)
     with worker:
         gate.wait_until(lambda: bool(gate.begun))
-    shop.work(line)
-    assert told == []
+    shop.work(pipeline)
+    assert delivered == []
     shop.clock.forward(limits.OUTBOX_LEASE_S + 1)
-    shop.work(line, deliver=lambda _output, effect_id: told.append(effect_id))
-    assert told == [effect for _, effect in effects(line, [row(1), row(2)])]
+    shop.work(pipeline, deliver=lambda _output, effect_id: delivered.append(effect_id))
+    assert delivered == [effect for _, effect in effects(pipeline, [row(1), row(2)])]
     gate.let(*gate.begun)
 
 
 def test_a_stop_finishes_running_deliveries_and_leaves_the_others_in_the_outbox(shop: Shop) -> None:
-    line, gate = ledger(), Gate()
-    told: list[str] = []
+    pipeline, gate = ledger(), Gate()
+    delivered: list[str] = []
 
     def slow(output: Any, effect_id: str) -> None:
         gate("first")
-        told.append(effect_id)
+        delivered.append(effect_id)
 
     shop.send([row(1), row(2)])
-    worker = Worker(line, shop.queue, deliver=slow)
+    worker = Worker(pipeline, shop.queue, deliver=slow)
     with worker:
         gate.wait_until(lambda: bool(gate.begun))
         worker.stop_soon()
         gate.let("first")
-    shop.work(line, deliver=lambda _output, effect_id: told.append(effect_id))
-    assert told == [effect for _, effect in effects(line, [row(1), row(2)])], "each once, and at once"
+    shop.work(pipeline, deliver=lambda _output, effect_id: delivered.append(effect_id))
+    assert delivered == [effect for _, effect in effects(pipeline, [row(1), row(2)])], "each once, and at once"
 
 
 @pytest.mark.parametrize("attempts", [0, 1, 5, 1_000])
 def test_a_failed_delivery_is_retried_only_after_a_minimum_pause(attempts: int) -> None:
-    over = threading.Event()
-    sender = Outbox(lambda output, effect_id: 1 / 0, Retry(3, "0 seconds"), 1, lambda sending: over.set())
-    made = OutputRecord(1, "a", None, 1, "1", 0, "effect", "{}")
-    sending = DeliveryAttempt(OutboxClaim("a", 1, attempts, [made]), 0)
+    finished = threading.Event()
+    sender = Outbox(lambda output, effect_id: 1 / 0, Retry(3, "0 seconds"), 1, lambda sending: finished.set())
+    record = OutputRecord(1, "a", None, 1, "1", 0, "effect", "{}")
+    sending = DeliveryAttempt(OutboxClaim("a", 1, attempts, [record]), 0)
     sender.put(sending)
-    assert over.wait(DEADLINE_S)
+    assert finished.wait(DEADLINE_S)
     sender.stop()
     assert sending.error is not None
     assert sending.pause_s >= limits.DELIVER_PAUSE_S

@@ -46,22 +46,26 @@ def row(g: str | None = "a", r: int = 1, id: str | None = "i", text: str = "", *
 def of_replay(result: Replay) -> dict[str, Any]:
     return {
         "states": result.states,
-        "outputs": Counter((each.group, each.id, each.output) for each in result.outputs),
-        "rejected": Counter((each.group, each.reason, each.detail) for each in result.rejected),
+        "outputs": Counter((output.group, output.id, output.output) for output in result.outputs),
+        "rejected": Counter((rejection.group, rejection.reason, rejection.detail) for rejection in result.rejected),
         "errors": {group: error.splitlines()[-1] for group, error in result.errors.items()},
     }
 
 
 def of_worker(shop: Shop, pipeline: Pipeline) -> dict[str, Any]:
-    def everything(kept: Any, number: int) -> Any:
-        return kept.list_groups(number, "", 10_000), kept.outputs(number, 0, 10_000), kept.rejections(number, 0, 10_000)
+    def everything(store: Any, number: int) -> Any:
+        return (
+            store.list_groups(number, "", 10_000),
+            store.outputs(number, 0, 10_000),
+            store.rejections(number, 0, 10_000),
+        )
 
     lines, outputs, rejected = shop.ask(everything)
-    errors = {line.group: timeline_of(pipeline, line).error for line in lines}
+    errors = {record.group: timeline_of(pipeline, record).error for record in lines}
     return {
-        "states": {line.group: WorkerStateCodec(pipeline).decode(line.state) for line in lines},
-        "outputs": Counter((each.group, each.id, json.loads(each.output)) for each in outputs),
-        "rejected": Counter((each.group, each.reason, each.detail) for _, each in rejected),
+        "states": {record.group: WorkerStateCodec(pipeline).decode(record.state) for record in lines},
+        "outputs": Counter((output.group, output.id, json.loads(output.output)) for output in outputs),
+        "rejected": Counter((rejection.group, rejection.reason, rejection.detail) for _, rejection in rejected),
         "errors": {group: error.splitlines()[-1] for group, error in errors.items() if error},
     }
 
@@ -70,38 +74,40 @@ def of_kernel(pipeline: Pipeline, messages: Sequence[Row]) -> dict[str, Any]:
     with Bench(pipeline, SCHEMA) as bench:
         bench.step(messages)
         rows = [bench.store.manifest(step) for step in bench.store.steps()]
-        rejected = bench.rows([file for each in rows for file in each.rejected])
-        outputs = bench.rows([file for each in rows for file in each.outputs])
+        rejected = bench.rows([file for manifest in rows for file in manifest.rejected])
+        outputs = bench.rows([file for manifest in rows for file in manifest.outputs])
         levels = bench.rows([file for level in rows[-1].levels for file in level.groups]) if rows else []
         return {
             "states": bench.seen().states,
-            "outputs": Counter((each["group"], each["id"], json.loads(each["output"])) for each in outputs),
-            "rejected": Counter((each["group"], each["reason"], each["detail"]) for each in rejected),
-            "errors": {each["group"]: each["error"].splitlines()[-1] for each in levels if each["error"]},
+            "outputs": Counter((output["group"], output["id"], json.loads(output["output"])) for output in outputs),
+            "rejected": Counter(
+                (rejection["group"], rejection["reason"], rejection["detail"]) for rejection in rejected
+            ),
+            "errors": {level["group"]: level["error"].splitlines()[-1] for level in levels if level["error"]},
         }
 
 
 @contextmanager
 def shops(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[list[Shop]]:
     kinds = ("memory", "sqlite", "postgres")
-    made = [Shop(kind, tmp_path / f"{kind}.db", lambda: request.getfixturevalue("postgres_url")) for kind in kinds]
+    created = [Shop(kind, tmp_path / f"{kind}.db", lambda: request.getfixturevalue("postgres_url")) for kind in kinds]
     try:
-        yield made
+        yield created
     finally:
-        for shop in made:
+        for shop in created:
             shop.__exit__()
 
 
 EVERY = [
-    *(row(text, 1, f"g{at}") for at, text in enumerate(HOSTILE.values())),
-    *(row("ids", at + 1, text) for at, text in enumerate(text for text in HOSTILE.values())),
-    *(row("texts", at + 1, f"t{at}", text) for at, text in enumerate(HOSTILE.values())),
+    *(row(text, 1, f"g{index}") for index, text in enumerate(HOSTILE.values())),
+    *(row("ids", index + 1, text) for index, text in enumerate(text for text in HOSTILE.values())),
+    *(row("texts", index + 1, f"t{index}", text) for index, text in enumerate(HOSTILE.values())),
     *(row(f"raises {name}", 1, "x", **{"raise": name}) for name in HOSTILE),
     *(row(f"raises {name}", 2, "y") for name in HOSTILE),
     row("well", 1, "w"),
 ]
 """Each text as the group, as the id, as another text of a message, and as that of an error."""
-CARRIED = [each for each in EVERY if all(is_utf8(text) for text in each.values() if isinstance(text, str))]
+CARRIED = [message for message in EVERY if all(is_utf8(text) for text in message.values() if isinstance(text, str))]
 """Those that a queue or Spark can carry at all."""
 
 
@@ -122,9 +128,9 @@ def test_hostile_messages_have_the_same_result_in_every_engine(
         assert len(group) <= limits.ID_LENGTH
         assert len(detail) < 1_000
     assert of_kernel(pipeline, CARRIED) == of_replay(pipeline.replay(CARRIED))
-    with shops(request, tmp_path) as made:
-        for shop in made:
-            shop.queue.send_many([draft(each) for each in CARRIED])
+    with shops(request, tmp_path) as created:
+        for shop in created:
+            shop.queue.send_many([draft(message) for message in CARRIED])
             shop.work(pipeline, concurrency=1)
             assert of_worker(shop, pipeline) == rule, shop.store
 
@@ -132,8 +138,8 @@ def test_hostile_messages_have_the_same_result_in_every_engine(
 def test_the_replay_rejects_messages_that_no_queue_accepts() -> None:
     result = hostile().replay(EVERY)
     assert result.counts.balanced
-    assert result.counts.rejected["invalid"] == sum(not _fits(each) for each in EVERY)
-    assert sum(len(result.states[each]) for each in ("well",)) == 1
+    assert result.counts.rejected["invalid"] == sum(not _fits(message) for message in EVERY)
+    assert sum(len(result.states[group]) for group in ("well",)) == 1
 
 
 def _fits(message: Row) -> bool:
@@ -144,24 +150,26 @@ def _fits(message: Row) -> bool:
 @settings(max_examples=40)
 def _by_chance(shop: Shop, rows: list[Row]) -> None:
     pipeline = hostile()
-    rows = [json.loads(json.dumps(each)) for each in rows]  # two halves that are escaped one after the other are one
+    rows = [
+        json.loads(json.dumps(content)) for content in rows
+    ]  # two halves that are escaped one after the other are one
     result = stepwise(pipeline, rows)
     assert result.counts.balanced
-    for each in result.rejected:
-        storable(f"{each.group}{each.detail}").encode()
-        assert each.reason != "invalid" or not (
-            is_name(each.message["g"])
-            and is_name("i" if each.message["id"] is None else each.message["id"])
-            and is_utf8(each.message["text"])
+    for rejection in result.rejected:
+        storable(f"{rejection.group}{rejection.detail}").encode()
+        assert rejection.reason != "invalid" or not (
+            is_name(rejection.message["g"])
+            and is_name("i" if rejection.message["id"] is None else rejection.message["id"])
+            and is_utf8(rejection.message["text"])
         )
-    carried = [each for each in rows if all(is_utf8(text) for text in each.values() if isinstance(text, str))]
+    carried = [content for content in rows if all(is_utf8(text) for text in content.values() if isinstance(text, str))]
     assert of_kernel(pipeline, carried) == of_replay(pipeline.replay(carried))
-    bodies = [draft(json.dumps(each)) for each in rows]  # where UTF-8 cannot hold it, JSON has an escape
+    bodies = [draft(json.dumps(content)) for content in rows]  # where UTF-8 cannot hold it, JSON has an escape
     shop.queue.send_many(bodies)
     counts = shop.work(pipeline).counts
     assert counts.balanced
     assert counts.received == len(rows)
-    assert counts.rejected.get("invalid", 0) == sum(each.reason == "invalid" for each in result.rejected)
+    assert counts.rejected.get("invalid", 0) == sum(rejection.reason == "invalid" for rejection in result.rejected)
 
 
 @pytest.mark.thorough
@@ -171,19 +179,19 @@ def test_random_hostile_texts_have_the_same_result_as_the_replay() -> None:
 
 
 def test_a_delivery_that_fails_with_any_error_text_is_retried(request: pytest.FixtureRequest, tmp_path: Any) -> None:
-    left = list(HOSTILE)
+    remaining = list(HOSTILE)
 
     def deliver(output: Any, _effect_id: str) -> None:
         if failing:
             raise OSError(HOSTILE[failing.pop()])
 
-    with shops(request, tmp_path) as made:
-        for shop in made:
-            failing = list(left)
+    with shops(request, tmp_path) as created:
+        for shop in created:
+            failing = list(remaining)
             shop.queue.send(row("a", 1, "i", "text"))
             shop.work(hostile(), deliver=deliver, retry=Retry(1, "0 milliseconds"))
             assert failing == []
-            assert not shop.ask(lambda kept, number: kept.pending_deliveries(number, ["a"], 1))
+            assert not shop.ask(lambda store, number: store.pending_deliveries(number, ["a"], 1))
 
 
 def test_an_error_text_with_surrogate_escapes_does_not_end_the_worker(
@@ -193,17 +201,17 @@ def test_an_error_text_with_surrogate_escapes_does_not_end_the_worker(
         raise ValueError("no file " + os.fsdecode(b"caf\xe9.txt"))
 
     pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), handler=read)
-    with shops(request, tmp_path) as made:
-        for shop in made:
+    with shops(request, tmp_path) as created:
+        for shop in created:
             shop.queue.send({"g": "a", "r": 1})
             shop.work(pipeline)
-            ((line,), _, _) = shop.ask(lambda kept, number: (kept.list_groups(number, "", 10), 0, 0))
-            assert "caf\\udce9.txt" in str(timeline_of(pipeline, line).error)
+            ((record,), _, _) = shop.ask(lambda store, number: (store.list_groups(number, "", 10), 0, 0))
+            assert "caf\\udce9.txt" in str(timeline_of(pipeline, record).error)
 
 
 @pytest.mark.parametrize("name", sorted(NO_NAMES))
 def test_on_invalid_fail_names_the_invalid_message_in_encodable_text(name: str) -> None:
     pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), handler=keep, on_invalid="fail")
-    with pytest.raises(InvalidMessage) as told:
+    with pytest.raises(InvalidMessage) as caught:
         pipeline.replay([{"g": HOSTILE[name], "r": 1}])
-    str(told.value).encode()
+    str(caught.value).encode()

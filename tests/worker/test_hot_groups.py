@@ -40,22 +40,22 @@ class Books:
     def __init__(self, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
         self.turns: list[Any] = []
         self.read: list[int] = []
-        kept = shop.store.pipelines
-        keep = kept.save_updates
+        pipelines = shop.store.pipelines
+        keep = pipelines.save_updates
 
         def kept_too(info: Any, every: Any, *more: Any) -> Any:
             self.turns += every
             return keep(info, every, *more)
 
-        monkeypatch.setattr(kept, "save_updates", kept_too)
+        monkeypatch.setattr(pipelines, "save_updates", kept_too)
         for name in ("held", "held_from", "held_longest", "marks"):
-            monkeypatch.setattr(kept, name, self._reading(getattr(kept, name)))
+            monkeypatch.setattr(pipelines, name, self._reading(getattr(pipelines, name)))
 
     def _reading(self, ask: Any) -> Any:
-        def asked(*given: Any) -> Any:
-            found = ask(*given)
-            self.read.append(len(found))
-            return found
+        def asked(*arguments: Any) -> Any:
+            rows = ask(*arguments)
+            self.read.append(len(rows))
+            return rows
 
         return asked
 
@@ -85,41 +85,41 @@ def test_a_task_that_reads_part_of_its_group_decides_like_the_pure_timeline(
         for revision in range(1, 31)
     ]
     if chance.random() < 0.8:
-        messages.sort(key=lambda each: each["revision"] + chance.randrange(chance.choice([1, 8, 40])))
+        messages.sort(key=lambda message: message["revision"] + chance.randrange(chance.choice([1, 8, 40])))
     messages += chance.choices(messages, k=10)
-    line = ledger(order, **({"id": "id"} if isinstance(order, Arrival | Timestamp) else {}))
+    pipeline = ledger(order, **({"id": "id"} if isinstance(order, Arrival | Timestamp) else {}))
     bounds = [0, *sorted(cut for cut in cuts if cut < len(messages)), len(messages)]
     with Shop("memory") as shop:
         for begin, end in pairwise(bounds):
             shop.send(messages[begin:end])
-            shop.work(line)
-            for stored in shop.ask(lambda kept, number: kept.list_groups(number, "", 9)):
-                held = shop.ask(lambda kept, number, group=stored.group: kept.held(number, group))
-                assert stored.oldest_us == min((each.since_us for each in held), default=None)
-        assert shop.seen(line) == expected(stepwise(line, messages))
+            shop.work(pipeline)
+            for stored in shop.ask(lambda store, number: store.list_groups(number, "", 9)):
+                held = shop.ask(lambda store, number, group=stored.group: store.held(number, group))
+                assert stored.oldest_us == min((record.since_us for record in held), default=None)
+        assert shop.seen(pipeline) == expected(stepwise(pipeline, messages))
         assert shop.counts().balanced
 
 
 @SERIOUS
 def test_a_task_writes_only_the_new_ids_of_a_group(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    line, books = ledger(Arrival(), count, id="id"), Books(shop, monkeypatch)
+    pipeline, books = ledger(Arrival(), count, id="id"), Books(shop, monkeypatch)
     messages = [row(0, number, id=f"id-{number}") for number in range(MANY)]
     for part in parts(messages):
         shop.send(part)
-        shop.work(line)
-    longest = max(len(timeline_of(line, each.record).memory) for each in books.turns)
+        shop.work(pipeline)
+    longest = max(len(timeline_of(pipeline, update.record).memory) for update in books.turns)
     assert longest <= (limits.REMEMBERED_TOGETHER + TURN) * RECORD.size, "all that is remembered is written each turn"
-    beside = sum(len(each.marks) for each in books.turns)
-    assert MANY - limits.REMEMBERED_TOGETHER <= beside <= MANY, "each id is written beside the group once"
-    (stored,) = shop.ask(lambda kept, number: kept.records(number, ["a"]))
-    assert timeline_of(line, stored).external_ids == beside
+    mark_count = sum(len(update.marks) for update in books.turns)
+    assert MANY - limits.REMEMBERED_TOGETHER <= mark_count <= MANY, "each id is written beside the group once"
+    (stored,) = shop.ask(lambda store, number: store.records(number, ["a"]))
+    assert timeline_of(pipeline, stored).external_ids == mark_count
     assert sum(books.read) == 0, "no id was known"
     shop.send(messages)
     shop.send([{**messages[0], "amount": -7}, row(0, 5, id="new")])
-    shop.work(line)
+    shop.work(pipeline)
     counts = shop.counts()
     assert (counts.applied, counts.duplicate, counts.rejected) == (MANY + 1, MANY, {"conflict": 1})
-    assert shop.seen(line)["states"] == {"a": {"n": MANY + 1, "last": 5}}
+    assert shop.seen(pipeline)["states"] == {"a": {"n": MANY + 1, "last": 5}}
 
 
 @SERIOUS
@@ -127,15 +127,15 @@ def test_ids_stored_inline_by_an_earlier_version_are_moved_to_their_own_rows(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the version before kept them."""
-    line = ledger(Arrival(), count, id="id")
+    pipeline = ledger(Arrival(), count, id="id")
     messages = [row(0, number, id=f"id-{number}") for number in range(300)]
     with monkeypatch.context() as patch:
         patch.setattr(limits, "REMEMBERED_TOGETHER", 10_000)
         shop.send(messages)
-        shop.work(line)
+        shop.work(pipeline)
     for _ in range(2):
         shop.send([*messages, row(0, 0, id="new")])
-        shop.work(line)
+        shop.work(pipeline)
     counts = shop.counts()
     assert (counts.applied, counts.duplicate) == (301, 601)
 
@@ -151,20 +151,20 @@ def test_a_task_reads_only_the_held_messages_that_it_applies(
     monkeypatch.setattr(limits, "HELD_AT_ONCE", 10)
     books = Books(shop, monkeypatch)
     ids = {"id": "id"} if isinstance(order, Timestamp) else {"on_gap": Wait("10 minutes")}
-    line = ledger(order, count, **ids)
+    pipeline = ledger(order, count, **ids)
     half = MANY // 2
     late = [*range(half + 2, MANY + 1), *range(1, half + 1)]
     revisions = late if isinstance(order, Gapless) else list(range(1, MANY + 1))
     messages = [row(revision, revision, id=str(revision)) for revision in revisions]
     for part in parts(messages):
         books.read.clear()
-        turns = len(books.turns)
+        update_count = len(books.turns)
         shop.send(part)
-        shop.work(line)
-        turns = len(books.turns) - turns
-        assert sum(books.read) <= 8 * TURN + 20 * turns, "all that is held was read"
-    assert sum(len(each.held) + len(each.removed) for each in books.turns) <= 2 * MANY
+        shop.work(pipeline)
+        update_count = len(books.turns) - update_count
+        assert sum(books.read) <= 8 * TURN + 20 * update_count, "all that is held was read"
+    assert sum(len(update.held) + len(update.removed) for update in books.turns) <= 2 * MANY
     if isinstance(order, Gapless):
         shop.send([row(half + 1, half + 1)])
-        shop.work(line)
-    assert shop.seen(line) == expected(line.replay([*messages, row(half + 1, half + 1, id="x")][:MANY]))
+        shop.work(pipeline)
+    assert shop.seen(pipeline) == expected(pipeline.replay([*messages, row(half + 1, half + 1, id="x")][:MANY]))

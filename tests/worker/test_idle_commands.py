@@ -35,20 +35,20 @@ def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "app.py").write_text(PROGRAM)
     address = "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     with inturn.open(address, durable=False) as db:
-        for at in (103, 101):
-            db.queue("rows").send({"account": "a", "at": at, "id": f"t{at}"}, group="a")
+        for time in (103, 101):
+            db.queue("rows").send({"account": "a", "at": time, "id": f"t{time}"}, group="a")
         yield address
 
 
-def work(database: str, line: str, *more: str) -> tuple[int, str]:
-    return command("work", f"app.py:{line}", "--queue", f"{database}#rows", *more)
+def work(database: str, pipeline: str, *more: str) -> tuple[int, str]:
+    return command("work", f"app.py:{pipeline}", "--queue", f"{database}#rows", *more)
 
 
 def test_parked_and_explain_suggest_idle_and_final_for_a_group_within_its_lateness(database: str) -> None:
     assert work(database, "timed", "--until-empty")[0] == 0
-    code, said = command("parked", "skip", f"{database}#timed", "a", "--by", "ann")
+    code, output = command("parked", "skip", f"{database}#timed", "a", "--by", "ann")
     assert code != 0
-    assert "Timestamp(…, idle='lateness') releases them after that time, and --final at the end" in said
+    assert "Timestamp(…, idle='lateness') releases them after that time, and --final at the end" in output
     assert "set idle= of its order to end that" in command("explain", f"{database}#timed", "a")[1]
     assert work(database, "idle", "--until-empty")[0] == 0
     assert "are within the lateness, until " in command("explain", f"{database}#timed", "a")[1]

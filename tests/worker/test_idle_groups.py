@@ -42,70 +42,73 @@ def at(second: int, account: str = "a") -> Row:
     return row(1000 + second, account=account, id=f"t{second}")
 
 
-def seen(shop: Shop, line: Pipeline) -> dict[str, list[int]]:
-    return {name: [each - 1000 for each in state.get("seen", [])] for name, (state, _) in shop.seen_lines(line).items()}
+def seen(shop: Shop, pipeline: Pipeline) -> dict[str, list[int]]:
+    return {
+        name: [value - 1000 for value in state.get("seen", [])]
+        for name, (state, _) in shop.seen_lines(pipeline).items()
+    }
 
 
 def test_an_idle_group_is_released_and_earlier_messages_are_rejected_as_late(shop: Shop) -> None:
-    line = timed()
+    pipeline = timed()
     shop.send([at(3), at(1), at(7, "b")])
-    with Worker(line, shop.queue) as worker:
+    with Worker(pipeline, shop.queue) as worker:
         worker.drain(DEADLINE_S)
         shop.clock.forward(200)
         shop.send([at(2)])
         worker.drain(DEADLINE_S)
         shop.clock.forward(200)
-        until(lambda: seen(shop, line)["b"] == [7])
-        assert seen(shop, line)["a"] == [], "its newest message came 200 seconds ago"
+        until(lambda: seen(shop, pipeline)["b"] == [7])
+        assert seen(shop, pipeline)["a"] == [], "its newest message came 200 seconds ago"
         shop.clock.forward(101)
-        until(lambda: seen(shop, line)["a"] == [1, 2, 3])
+        until(lambda: seen(shop, pipeline)["a"] == [1, 2, 3])
         shop.send([at(0), at(4)])
         worker.drain(DEADLINE_S)
         shop.clock.forward(301)
-        until(lambda: seen(shop, line)["a"] == [1, 2, 3, 4])
+        until(lambda: seen(shop, pipeline)["a"] == [1, 2, 3, 4])
     assert (shop.counts().rejected, shop.counts().balanced) == ({"late": 1}, True)
 
 
 @pytest.mark.parametrize("group", ["account", None], ids=["grouped", "group in the body"])
 def test_messages_sent_while_no_worker_ran_are_applied_before_an_idle_release(shop: Shop, group: str | None) -> None:
-    line = timed()
+    pipeline = timed()
     shop.send([at(3)], group)
-    shop.work(line)
+    shop.work(pipeline)
     shop.send([at(1)], group)
-    (taken,) = shop.queue.receive(visibility_timeout_s=4000)
+    (received,) = shop.queue.receive(visibility_timeout_s=4000)
     shop.clock.forward(3000)
-    with Worker(line, shop.queue) as worker:
-        until(lambda: (shop.ask(lambda kept, number: kept.records(number, ["a"]))[0]).due_us > shop.clock() * 1000)
-        assert seen(shop, line) == {"a": []}, "a message of the group may be on its way"
-        taken.nack()
+    with Worker(pipeline, shop.queue) as worker:
+        until(lambda: (shop.ask(lambda store, number: store.records(number, ["a"]))[0]).due_us > shop.clock() * 1000)
+        assert seen(shop, pipeline) == {"a": []}, "a message of the group may be on its way"
+        received.nack()
         worker.drain(DEADLINE_S)
         shop.clock.forward(301)
-        until(lambda: seen(shop, line) == {"a": [1, 3]})
+        until(lambda: seen(shop, pipeline) == {"a": [1, 3]})
     assert shop.counts().rejected == {}
 
 
 def test_an_ungrouped_message_sent_after_the_wait_does_not_delay_an_idle_release(shop: Shop) -> None:
-    line = timed()
+    pipeline = timed()
     shop.send([at(3)], None)
-    shop.work(line)
+    shop.work(pipeline)
     shop.clock.forward(100)
     shop.send([at(4, "b")], None)
     (before,) = shop.queue.receive(visibility_timeout_s=4000)
     shop.clock.forward(300)
 
     def record() -> GroupRecord:
-        return shop.ask(lambda kept, number: kept.records(number, ["a"]))[0]
+        return shop.ask(lambda store, number: store.records(number, ["a"]))[0]
 
-    turns = record().version
-    with Worker(line, shop.queue) as worker:
+    version = record().version
+    with Worker(pipeline, shop.queue) as worker:
         until(lambda: record().due_us > shop.clock() * 1000)
         shop.queue.send(at(5, "c"), delay_s=3000)  # in the queue since 400 s; the wait was over after 300 s
-        assert (seen(shop, line), record().version) == ({"a": []}, turns), "it is put off without a turn"
+        assert (seen(shop, pipeline), record().version) == ({"a": []}, version), "it is put off without a turn"
         before.nack()
-        until(lambda: "b" in seen(shop, line))
+        until(lambda: "b" in seen(shop, pipeline))
         for _ in range(3):
             shop.clock.forward(1)
-        until(lambda: seen(shop, line)["a"] == [3])
+        until(lambda: seen(shop, pipeline)["a"] == [3])
         worker.stop_soon()
 
 
@@ -131,34 +134,34 @@ def test_groups_with_messages_leased_elsewhere_do_not_delay_the_release_of_other
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "GROUPS_AT_ONCE", 2)
-    line = timed()
+    pipeline = timed()
     shop.send([at(3, name) for name in "abc"])
-    shop.work(line)
+    shop.work(pipeline)
     shop.send([at(1, name) for name in "abc"])
     assert len(shop.queue.receive(10, visibility_timeout_s=40_000)) == 3
     shop.clock.forward(200)
-    with Worker(line, shop.queue):
+    with Worker(pipeline, shop.queue):
         shop.send([at(3, "d")])
-        until(lambda: "d" in seen(shop, line))
+        until(lambda: "d" in seen(shop, pipeline))
         shop.clock.forward(301)
-        until(lambda: seen(shop, line) == {"a": [], "b": [], "c": [], "d": [3]})
+        until(lambda: seen(shop, pipeline) == {"a": [], "b": [], "c": [], "d": [3]})
 
 
 def test_an_idle_group_larger_than_one_read_is_released_completely(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HELD_AT_ONCE", 3)
-    line = timed()
+    pipeline = timed()
     shop.send([at(second) for second in (9, 8, 7, 6, 5, 4)])
-    shop.work(line)
+    shop.work(pipeline)
     shop.clock.forward(200)
     shop.send([at(3), at(3)])
-    shop.work(line)
-    with Worker(line, shop.queue) as worker:
+    shop.work(pipeline)
+    with Worker(pipeline, shop.queue) as worker:
         shop.clock.forward(200)
         shop.send([at(3)])  # a duplicate keeps nobody waiting
         worker.drain(DEADLINE_S)
-        assert seen(shop, line) == {"a": []}
+        assert seen(shop, pipeline) == {"a": []}
         shop.clock.forward(101)
-        until(lambda: seen(shop, line) == {"a": [3, 4, 5, 6, 7, 8, 9]})
+        until(lambda: seen(shop, pipeline) == {"a": [3, 4, 5, 6, 7, 8, 9]})
 
 
 # -- the end of the messages -----------------------------------------------------------------------------------
@@ -166,13 +169,13 @@ def test_an_idle_group_larger_than_one_read_is_released_completely(shop: Shop, m
 
 def test_a_final_run_releases_all_messages_within_the_lateness(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GROUPS_AT_ONCE", 2)
-    line = timed(None, handler=fails_for_f)
+    pipeline = timed(None, handler=fails_for_f)
     shop.send([at(second, name) for name in "abcdefg" for second in (3, 1)])
-    assert work(line, shop.queue, until="empty").applied == 0
-    counts = work(line, shop.queue, until="empty", final=True)
+    assert work(pipeline, shop.queue, until="empty").applied == 0
+    counts = work(pipeline, shop.queue, until="empty", final=True)
     assert (counts.received, counts.released, counts.applied) == (0, 12, 12)
-    assert seen(shop, line) == {name: [1, 3] for name in "abcdeg"} | {"f": []}
-    assert shop.seen(line)["status"] == dict.fromkeys("abcdeg", "open") | {"f": "failed"}
+    assert seen(shop, pipeline) == {name: [1, 3] for name in "abcdeg"} | {"f": []}
+    assert shop.seen(pipeline)["status"] == dict.fromkeys("abcdeg", "open") | {"f": "failed"}
 
 
 def test_outputs_of_a_final_release_are_processed_by_a_group_that_was_already_visited(shop: Shop) -> None:
@@ -180,10 +183,10 @@ def test_outputs_of_a_final_release_are_processed_by_a_group_that_was_already_vi
         to = [{"account": "a", "revision": message["revision"]}] if message["account"] == "b" else []
         return collect(state, message)[0], to
 
-    line = timed(None, handler=pass_on)
+    pipeline = timed(None, handler=pass_on)
     shop.send([at(5, "b")])
-    counts = work(line, shop.queue, deliver=ToQueue(shop.queue, group="account"), until="empty", final=True)
-    assert (seen(shop, line), counts.applied) == ({"a": [5], "b": [5]}, 2)
+    counts = work(pipeline, shop.queue, deliver=ToQueue(shop.queue, group="account"), until="empty", final=True)
+    assert (seen(shop, pipeline), counts.applied) == ({"a": [5], "b": [5]}, 2)
 
 
 def test_a_final_chain_releases_the_last_pipeline_after_the_outputs_of_the_first(shop: Shop) -> None:

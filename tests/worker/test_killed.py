@@ -21,8 +21,8 @@ def test_workers_killed_at_every_point_lose_nothing_and_commit_each_output_once(
 ) -> None:
     """More lives by hand: (cd tests; python -m worker.programs.crash_pipeline DIRECTORY 2000 SEED)."""
     kills = soak_times * KILLS[kind]
-    at = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
-    history = history_of("worker.programs.crash_pipeline", tmp_path, kills, soak_seed, *at)
+    arguments = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
+    history = history_of("worker.programs.crash_pipeline", tmp_path, kills, soak_seed, *arguments)
     assert (history["sound"], history["messages"], history["left"]) == ([["ok"]], 0, 0)
     # What a life sent and did not live to note may be there too.
     seen = dict(history["sent"])
@@ -35,19 +35,19 @@ def test_workers_killed_at_every_point_lose_nothing_and_commit_each_output_once(
             seen[group] = reached
         else:
             assert (group, status, state["balance"]) == (crash_pipeline.BAD[0], "failed", 780)
-            held = [turn for name, turn in history["held"] if name == group]
+            held = [position for name, position in history["held"] if name == group]
             assert held == list(range(40, 40 + len(held)))
             seen[group] = held[-1]
     replay = crash_pipeline.LEDGER.replay(
         [crash_pipeline.message(g, n) for g, last in seen.items() for n in range(1, last + 1)]
     )
     assert {group: state for group, (_, state) in states.items()} == replay.states
-    made = {each.effect_id: each.output for each in replay.outputs}
-    assert Counter(effect for effect, _ in history["made"]) == Counter(made.keys()), "each was committed once"
-    assert {effect: json.loads(output) for effect, output in history["made"]} == made
-    assert dict(history["told"]) == made, "each was delivered"
+    outputs = {output.effect_id: output.output for output in replay.outputs}
+    assert Counter(effect for effect, _ in history["made"]) == Counter(outputs.keys()), "each was committed once"
+    assert {effect: json.loads(output) for effect, output in history["made"]} == outputs
+    assert dict(history["told"]) == outputs, "each was delivered"
     for group in replay.states:
-        order = [each.effect_id for each in replay.outputs if each.group == group]
+        order = [output.effect_id for output in replay.outputs if output.group == group]
         firsts = [effect for effect in dict.fromkeys(effect for effect, _ in history["told"]) if effect in set(order)]
         assert firsts == order, "in order"
     counts = history["counts"]

@@ -32,19 +32,21 @@ GROUPS = [longest(1), longest(1)[:-1] + "z", longest(2), "\1" * limits.ID_LENGTH
 def test_groups_and_ids_of_maximum_length_work_with_every_order(shop: Shop, order: Any) -> None:
     pipeline = Pipeline(name="ledger", group="g", order=order, id="id", handler=add)
     rows = [{"g": group, "r": r, "id": longest(10 + r), "n": r} for r in (3, 2, 1) for group in GROUPS]
-    for each in rows:  # each by itself: what comes early is held, and read again
-        shop.send([each], "g")
+    for message in rows:  # each by itself: what comes early is held, and read again
+        shop.send([message], "g")
         shop.work(pipeline)
     delivered: list[Any] = []
     shop.work(pipeline, deliver=lambda output, _effect_id: delivered.append(output))
     result = pipeline.replay([])
-    for each in rows:
-        result = pipeline.replay([each], after=result)
-    lines, outputs = shop.ask(lambda kept, number: (kept.list_groups(number, "", 100), kept.outputs(number, 0, 1_000)))
+    for message in rows:
+        result = pipeline.replay([message], after=result)
+    lines, outputs = shop.ask(
+        lambda store, number: (store.list_groups(number, "", 100), store.outputs(number, 0, 1_000))
+    )
     codec = WorkerStateCodec(pipeline)
-    assert {line.group: codec.decode(line.state) for line in lines} == result.states
+    assert {record.group: codec.decode(record.state) for record in lines} == result.states
     assert set(result.states) == set(GROUPS)
-    assert sorted(delivered) == sorted(each.output for each in result.outputs)
+    assert sorted(delivered) == sorted(output.output for output in result.outputs)
     assert not outputs
 
 
@@ -53,26 +55,30 @@ def test_decisions_about_a_parked_group_with_a_name_of_maximum_length_are_applie
     group = GROUPS[0]
     shop.send([{"g": group, "r": r, "id": longest(r), "n": r - 2} for r in (1, 2, 4)], "g")
     shop.work(pipeline)
-    held = shop.ask(lambda kept, number: kept.held(number, group))
-    assert [each.id for each in held] == [longest(1), longest(2), longest(4)]
-    assert shop.ask(lambda kept, number: kept.held(number, group, None, [longest(2)])) == [held[1]]
-    assert shop.ask(lambda kept, number: kept.held_from(number, group, (0, 2, "", longest(2)), 9)) == held[1:]
-    longest_held = shop.ask(lambda kept, number: kept.held_longest(number, group, 9))
-    assert {spot for _, spot in longest_held} == {each.spot for each in held}
+    held = shop.ask(lambda store, number: store.held(number, group))
+    assert [message.id for message in held] == [longest(1), longest(2), longest(4)]
+    assert shop.ask(lambda store, number: store.held(number, group, None, [longest(2)])) == [held[1]]
+    assert shop.ask(lambda store, number: store.held_from(number, group, (0, 2, "", longest(2)), 9)) == held[1:]
+    longest_held = shop.ask(lambda store, number: store.held_longest(number, group, 9))
+    assert {spot for _, spot in longest_held} == {message.spot for message in held}
     name = shop.decide(Decision(id="1", action=DecisionAction.GIVE_UP, group=group, by="ann", at_us=1))
-    assert [each.group for each in shop.ask(lambda kept, number: kept.decisions(number, 9))] == [group]
+    assert [decision.group for decision in shop.ask(lambda store, number: store.decisions(number, 9))] == [group]
     shop.work(pipeline)
-    assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {name: ""}
-    assert [each.group for _, each in shop.ask(lambda kept, number: kept.rejections(number, 0, 9))] == [group] * 3
-    (line,) = shop.ask(lambda kept, number: kept.records(number, [group]))
-    assert (line.group, line.status) == (group, "given up")
+    assert shop.ask(lambda store, number: store.verdicts(number, [name])) == {name: ""}
+    assert [rejection.group for _, rejection in shop.ask(lambda store, number: store.rejections(number, 0, 9))] == [
+        group
+    ] * 3
+    (record,) = shop.ask(lambda store, number: store.records(number, [group]))
+    assert (record.group, record.status) == (group, "given up")
 
 
 def test_outputs_of_groups_with_names_of_maximum_length_stay_in_the_outbox(shop: Shop) -> None:
     pipeline = Pipeline(name="ledger", group="g", order=Gapless("r"), handler=add)
-    shop.send([{"g": group, "r": 1, "n": at} for at, group in enumerate(GROUPS)], "g")
+    shop.send([{"g": group, "r": 1, "n": index} for index, group in enumerate(GROUPS)], "g")
     shop.work(pipeline)
-    found = shop.ask(lambda kept, number: kept.outputs(number, 0, 100))
-    assert sorted((each.group, json.loads(each.output)) for each in found) == sorted(zip(GROUPS, range(4), strict=True))
-    outgoing = shop.ask(lambda kept, number: kept.pending_deliveries(number, GROUPS[1:3], 10))
-    assert {each.group: each.depth for each in outgoing} == dict.fromkeys(GROUPS[1:3], 1)
+    outputs = shop.ask(lambda store, number: store.outputs(number, 0, 100))
+    assert sorted((output.group, json.loads(output.output)) for output in outputs) == sorted(
+        zip(GROUPS, range(4), strict=True)
+    )
+    outgoing = shop.ask(lambda store, number: store.pending_deliveries(number, GROUPS[1:3], 10))
+    assert {delivery.group: delivery.depth for delivery in outgoing} == dict.fromkeys(GROUPS[1:3], 1)

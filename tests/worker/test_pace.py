@@ -24,7 +24,7 @@ def test_a_worker_receives_at_most_twice_the_messages_of_its_time_ahead(
 ) -> None:
     busy, free = data.draw(st.integers(0, 2 * concurrency)), data.draw(st.integers(0, concurrency))
     most = receives(ahead, concurrency, busy, free)
-    assert all(each > 0 for each in most)
+    assert all(limit > 0 for limit in most)
     assert len(most) <= concurrency
     assert sum(most) <= max(2 * ahead, 1) + free
 
@@ -42,12 +42,12 @@ def test_each_busy_group_gets_an_equal_share_of_the_time_ahead_in_one_receive(
 def test_the_pace_rises_immediately_and_falls_gradually() -> None:
     now = [0.0]
     pace = Throughput(lambda: now[0])
-    found = []
+    amounts = []
     for messages in (100, 10, 10, 10_000_000):
         now[0] += limits.WORKER_AHEAD_S
         pace.done(messages)
-        found.append(pace.ahead)
-    assert found == [100, 55, 32, limits.RECEIVE_MESSAGES]
+        amounts.append(pace.ahead)
+    assert amounts == [100, 55, 32, limits.RECEIVE_MESSAGES]
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])
@@ -76,8 +76,8 @@ def test_one_hot_group_needs_few_tasks_and_transactions_with_many_threads(
 def _counted(kind: type, seen: Counter[str]) -> Any:
     run = kind.run  # type: ignore[attr-defined]
 
-    def counted(self: Any, asked: Any) -> Any:
+    def counted(self: Any, request: Any) -> Any:
         seen[kind.__name__] += 1
-        return run(self, asked)
+        return run(self, request)
 
     return counted

@@ -28,9 +28,9 @@ GROUPS = st.sampled_from(["a", "b", "c"])
 TURNS = st.lists(st.integers(1, 4), max_size=3, unique=True)
 
 
-def spot(turn: int) -> HeldKey:
+def spot(position: int) -> HeldKey:
     """Two messages are of each time, the later one first."""
-    return 0, turn // 2, f"{-turn % 3}", f"t{turn}"
+    return 0, position // 2, f"{-position % 3}", f"t{position}"
 
 
 class Stores(RuleBasedStateMachine):
@@ -49,8 +49,8 @@ class Stores(RuleBasedStateMachine):
         self.held: dict[str, set[int]] = {}
         self.claims: list[tuple[OutboxClaim, OutboxClaim]] = []
         self.decided = 0
-        self.both(lambda kept: kept.save(PipelineInfo(0, "other")))
-        self.both(lambda kept: kept.save(PipelineInfo(0, "p", {"group": "account"})))
+        self.both(lambda store: store.save(PipelineInfo(0, "other")))
+        self.both(lambda store: store.save(PipelineInfo(0, "p", {"group": "account"})))
 
     def teardown(self) -> None:
         self.stores[1].close()
@@ -78,21 +78,22 @@ class Stores(RuleBasedStateMachine):
         every = []
         for group in groups:
             version, had = self.versions.get(group, 0), self.held.get(group, set())
-            gone = [spot(turn) for turn in had - set(turns)]
-            held = [HeldRecord(*spot(turn), version, b"\0", "{}") for turn in turns]
-            made = [
-                OutputRecord(0, group, None, version, None, at, f"e{at}", f"{version}-{at}") for at in range(outputs)
+            removed = [spot(position) for position in had - set(turns)]
+            held = [HeldRecord(*spot(position), version, b"\0", "{}") for position in turns]
+            records = [
+                OutputRecord(0, group, None, version, None, index, f"e{index}", f"{version}-{index}")
+                for index in range(outputs)
             ]
             status = "waiting" if turns else "open"
-            line = GroupRecord(group, version + is_late, status, b"\0t", b"s", len(turns), None, due)
+            record = GroupRecord(group, version + is_late, status, b"\0t", b"s", len(turns), None, due)
             marks = [AppliedMark(b"%s%016d" % (group.encode(), version), b"\0digest\0", version)][: len(turns)]
-            every.append(GroupUpdate(line, held, gone, made, marks))
+            every.append(GroupUpdate(record, held, removed, records, marks))
         rejected = [RejectedMessage(refused, "late", "too late\0", "{}")] if refused else []
 
-        def ask(kept: Any) -> Any:
-            info = kept.info("p")
+        def ask(store: Any) -> Any:
+            info = store.info("p")
             info.counts["applied"] = info.counts.get("applied", 0) + len(groups)
-            return sorted(kept.save_updates(info, every, rejected, self.now))
+            return sorted(store.save_updates(info, every, rejected, self.now))
 
         (overtaken, _) = self.both(ask)
         assert overtaken == (sorted(groups) if is_late else [])
@@ -103,10 +104,10 @@ class Stores(RuleBasedStateMachine):
     @rule(outputs=st.integers(1, 3), ms=st.integers(1, 20))
     def claim(self, outputs: int, ms: int) -> None:
         one, other = self.both(
-            lambda kept: sorted(kept.claim(kept.info("p"), 10, outputs, self.now + ms, self.now)),
+            lambda store: sorted(store.claim(store.info("p"), 10, outputs, self.now + ms, self.now)),
             lambda claims: [
-                (each.group, each.attempts, [made.output for made in each.outputs], each.lapses, each.is_alone)
-                for each in claims
+                (claim.group, claim.attempts, [output.output for output in claim.outputs], claim.lapses, claim.is_alone)
+                for claim in claims
             ],
         )
         self.claims += zip(one, other, strict=True)
@@ -117,30 +118,30 @@ class Stores(RuleBasedStateMachine):
         claims = dict(zip(self.stores, self.claims[which % len(self.claims)], strict=True))
         error = "no\0" if fails else None
         by_store = iter(claims.values())
-        self.both(lambda kept: kept.delivered(2, next(by_store), count, self.now + ms, error))
+        self.both(lambda store: store.delivered(2, next(by_store), count, self.now + ms, error))
 
     @precondition(lambda self: self.claims)
     @rule(which=st.integers(0, 99), ms=st.integers(1, 30))
     def renew(self, which: int, ms: int) -> None:
         by_store = iter(self.claims[which % len(self.claims)])
-        self.both(lambda kept: kept.renew(2, [next(by_store)], self.now + ms))
+        self.both(lambda store: store.renew(2, [next(by_store)], self.now + ms))
 
     @rule(begun=st.dictionaries(GROUPS, st.integers(0, 2), max_size=3), ms=st.integers(1, 20))
     def begin(self, begun: dict[str, int], ms: int) -> None:
-        self.both(lambda kept: kept.save_begun(2, begun, self.now + ms))
+        self.both(lambda store: store.save_begun(2, begun, self.now + ms))
 
     @rule(groups=st.lists(GROUPS, max_size=3))
     def decide(self, groups: list[str]) -> None:
-        new = [StoredDecision(f"{self.decided + at}", group, "{}") for at, group in enumerate(groups, 1)]
+        new = [StoredDecision(f"{self.decided + index}", group, "{}") for index, group in enumerate(groups, 1)]
         self.decided += len(new)
-        self.both(lambda kept: kept.append_decisions(2, new))
+        self.both(lambda store: store.append_decisions(2, new))
 
     @precondition(lambda self: self.decided)
     @rule(which=st.integers(0, 99), void=st.sampled_from(["", "void\0"]))
     def take(self, which: int, void: str) -> None:
         name = f"{which % self.decided + 1}"
-        self.both(lambda kept: kept.save_verdicts(2, {name: void}))
-        self.both(lambda kept: kept.verdicts(2, [name, "1", "none"]))
+        self.both(lambda store: store.save_verdicts(2, {name: void}))
+        self.both(lambda store: store.verdicts(2, [name, "1", "none"]))
 
     @rule(ms=st.integers(1, 15))
     def wait(self, ms: int) -> None:
@@ -148,31 +149,31 @@ class Stores(RuleBasedStateMachine):
 
     @rule(group=GROUPS, turns=TURNS, limit=st.integers(1, 5), now_us=st.integers(0, 9))
     def look(self, group: str, turns: list[int], limit: int, now_us: int) -> None:
-        ids = [f"t{turn}" for turn in turns]
-        self.both(lambda kept: kept.names())
-        self.both(lambda kept: kept.info("p"), lambda info: (info.about, {k: n for k, n in info.counts.items() if n}))
-        self.both(lambda kept: kept.info("p").outputs)
-        self.both(lambda kept: sorted(kept.records(2, ["a", "c", "x"])))
-        self.both(lambda kept: [kept.list_groups(2, "a", limit), kept.list_groups(2, "", limit, parked=True)])
-        self.both(lambda kept: kept.summary(2))
-        self.both(lambda kept: kept.due(2, now_us, 9), lambda due: sorted(due.items()))
-        self.both(lambda kept: kept.begun_tasks(2, ["a", "b", "x"]))
-        self.both(lambda kept: [kept.held(2, group), kept.held(2, group, turns), kept.held(2, group, None, ids)])
-        self.both(lambda kept: kept.heads(2, [group, "a", "x"]))
+        ids = [f"t{position}" for position in turns]
+        self.both(lambda store: store.names())
+        self.both(lambda store: store.info("p"), lambda info: (info.about, {k: n for k, n in info.counts.items() if n}))
+        self.both(lambda store: store.info("p").outputs)
+        self.both(lambda store: sorted(store.records(2, ["a", "c", "x"])))
+        self.both(lambda store: [store.list_groups(2, "a", limit), store.list_groups(2, "", limit, parked=True)])
+        self.both(lambda store: store.summary(2))
+        self.both(lambda store: store.due(2, now_us, 9), lambda due: sorted(due.items()))
+        self.both(lambda store: store.begun_tasks(2, ["a", "b", "x"]))
+        self.both(lambda store: [store.held(2, group), store.held(2, group, turns), store.held(2, group, None, ids)])
+        self.both(lambda store: store.heads(2, [group, "a", "x"]))
         first = spot(turns[0]) if turns else (-(2**63), -(2**63), "", "")
-        self.both(lambda kept: [kept.held_from(2, group, first, limit), kept.held_longest(2, group, limit)])
-        asked = [b"%s%016d" % (each, version) for each in (b"a", b"b") for version in reversed(range(limit))]
-        self.both(lambda kept: [kept.marks(2, group, asked), kept.marks(2, group, [])])
-        self.both(lambda kept: kept.rejections(2, 0, limit), lambda rows: [each for _, each in rows])
-        self.both(lambda kept: [kept.rejections_of(2, group, limit), kept.decisions_of(2, group, limit)])
-        self.both(lambda kept: kept.outputs_of(2, group, limit), lambda made: [each[1:] for each in made])
-        self.both(lambda kept: kept.outputs(2, 0, 99), lambda made: sorted((*each[1:],) for each in made))
-        self.both(lambda kept: [kept.decisions(2, limit), kept.decisions(2, limit, group)])
+        self.both(lambda store: [store.held_from(2, group, first, limit), store.held_longest(2, group, limit)])
+        keys = [b"%s%016d" % (prefix, version) for prefix in (b"a", b"b") for version in reversed(range(limit))]
+        self.both(lambda store: [store.marks(2, group, keys), store.marks(2, group, [])])
+        self.both(lambda store: store.rejections(2, 0, limit), lambda rows: [rejection for _, rejection in rows])
+        self.both(lambda store: [store.rejections_of(2, group, limit), store.decisions_of(2, group, limit)])
+        self.both(lambda store: store.outputs_of(2, group, limit), lambda outputs: [output[1:] for output in outputs])
+        self.both(lambda store: store.outputs(2, 0, 99), lambda outputs: sorted((*output[1:],) for output in outputs))
+        self.both(lambda store: [store.decisions(2, limit), store.decisions(2, limit, group)])
         self.both(
-            lambda kept: [
-                *kept.pending_deliveries(2, ["a", "b"], 9),
-                *kept.pending_deliveries(2, None, 9),
-                *kept.pending_deliveries(2, None, 9, "a"),
+            lambda store: [
+                *store.pending_deliveries(2, ["a", "b"], 9),
+                *store.pending_deliveries(2, None, 9),
+                *store.pending_deliveries(2, None, 9, "a"),
             ],
         )
 

@@ -31,37 +31,37 @@ class Machines:
         with self.stores[0].transaction():
             self.stores[0].pipelines.save(PipelineInfo(0, "p"))
 
-    def is_waiting(self, at: int) -> bool:
+    def is_waiting(self, machine: int) -> bool:
         """Whether a machine waits for the transaction of another."""
-        pid = self.stores[at].wire.pg.backend_pid
+        pid = self.stores[machine].wire.pg.backend_pid
         return self._beside.execute("select pg_blocking_pids(%s) <> '{}'", [pid]).fetchone() == (True,)
 
-    def info(self, at: int = 0) -> PipelineInfo:
-        info = self.stores[at].pipelines.info("p")
+    def info(self, machine: int = 0) -> PipelineInfo:
+        info = self.stores[machine].pipelines.info("p")
         assert info is not None
         return info
 
-    def keep(self, *kept: GroupUpdate, at: int = 0, rejected: tuple[RejectedMessage, ...] = ()) -> list[str]:
+    def keep(self, *updates: GroupUpdate, machine: int = 0, rejected: tuple[RejectedMessage, ...] = ()) -> list[str]:
         """What turns leave behind, with all statements done."""
-        info = self.info(at)
-        found = self.stores[at].pipelines.save_updates(info, kept, rejected, NOW)
-        self.stores[at].wire.flush()
-        return found
+        info = self.info(machine)
+        overtaken = self.stores[machine].pipelines.save_updates(info, updates, rejected, NOW)
+        self.stores[machine].wire.flush()
+        return overtaken
 
-    def claim(self, at: int = 0, now_ms: int = NOW) -> list[OutboxClaim]:
-        return self.stores[at].pipelines.claim(self.info(at), 10, 10, now_ms + 30_000, now_ms)
+    def claim(self, machine: int = 0, now_ms: int = NOW) -> list[OutboxClaim]:
+        return self.stores[machine].pipelines.claim(self.info(machine), 10, 10, now_ms + 30_000, now_ms)
 
-    def take(self, at: int = 0) -> list[str]:
+    def take(self, machine: int = 0) -> list[str]:
         """Claim what there is, and deliver it."""
-        claims = self.claim(at)
-        for each in claims:
-            assert self.delivered(each, at)
-        return [made.output for each in claims for made in each.outputs]
+        claims = self.claim(machine)
+        for claim in claims:
+            assert self.delivered(claim, machine)
+        return [output.output for claim in claims for output in claim.outputs]
 
-    def delivered(self, claim: OutboxClaim, at: int = 0, count: int | None = None) -> bool:
+    def delivered(self, claim: OutboxClaim, machine: int = 0, count: int | None = None) -> bool:
         count = len(claim.outputs) if count is None else count
-        done = self.stores[at].pipelines.delivered(self.info(at).number, claim, count, NOW, None)
-        self.stores[at].wire.flush()
+        done = self.stores[machine].pipelines.delivered(self.info(machine).number, claim, count, NOW, None)
+        self.stores[machine].wire.flush()
         return done
 
 
@@ -72,9 +72,11 @@ def machines(postgres_url: str) -> Iterator[Machines]:
 
 
 def kept(group: str, version: int, *outputs: str, held: tuple[HeldRecord, ...] = ()) -> GroupUpdate:
-    line = GroupRecord(group, version, "open", b"t", b"s", len(held), None, None)
-    made = [OutputRecord(0, group, None, version, None, at, f"{version}-{at}", o) for at, o in enumerate(outputs)]
-    return GroupUpdate(line, held, (), made)
+    record = GroupRecord(group, version, "open", b"t", b"s", len(held), None, None)
+    output_records = [
+        OutputRecord(0, group, None, version, None, index, f"{version}-{index}", o) for index, o in enumerate(outputs)
+    ]
+    return GroupUpdate(record, held, (), output_records)
 
 
 STEPS = [("keep", 0), ("kept", 0), ("deliver", 1), ("delivered", 1), ("claim", 2), ("claimed", 2)]
@@ -103,9 +105,9 @@ def test_no_output_is_lost_in_any_interleaving_of_make_deliver_and_claim(postgre
             delivering: Future[bool] | None = None
             steps = list(order)
             while steps:
-                step, at = steps.pop(0)
+                step, machine = steps.pop(0)
                 if step in ("keep", "deliver", "claim"):
-                    machines.stores[at].transaction().__enter__()
+                    machines.stores[machine].transaction().__enter__()
                 if step == "keep":
                     assert machines.keep(kept(group, 1, "second")) == []
                 elif step == "deliver":
@@ -115,10 +117,10 @@ def test_no_output_is_lost_in_any_interleaving_of_make_deliver_and_claim(postgre
                     seen += machines.take(2)
                 elif step == "delivered" and ("claimed", 2) in steps and delivering and not delivering.done():
                     steps.remove(("claimed", 2))
-                    steps[:0] = [("claimed", 2), (step, at)]
+                    steps[:0] = [("claimed", 2), (step, machine)]
                 else:
                     assert step != "delivered" or (delivering is not None and delivering.result())
-                    machines.stores[at].transaction().__exit__(None, None, None)
+                    machines.stores[machine].transaction().__exit__(None, None, None)
             with machines.stores[0].transaction():
                 seen += machines.take()
                 assert machines.stores[0].pipelines.outputs(1, 0, 10) == []
@@ -128,10 +130,10 @@ def test_no_output_is_lost_in_any_interleaving_of_make_deliver_and_claim(postgre
         with store.transaction():
             machines.claim()
         with store.transaction():
-            left = store.execute(
+            remaining = store.execute(
                 "select (select count(*) from inturn_outbox), (select count(*) from inturn_outbox_note)"
             )
-            assert left.fetchall() == [(0, 0)]
+            assert remaining.fetchall() == [(0, 0)]
 
 
 def test_a_failed_output_blocks_only_its_own_group(machines: Machines) -> None:
@@ -142,11 +144,11 @@ def test_a_failed_output_blocks_only_its_own_group(machines: Machines) -> None:
         store.pipelines.delivered(1, bad, 0, NOW + 5_000, "no\0t now")
         machines.delivered(good)
         machines.keep(kept("bad", 1, "2"), kept("good", 1, "2"))
-        assert [(each.group, each.attempts) for each in machines.claim()] == [("good", 0)]
+        assert [(claim.group, claim.attempts) for claim in machines.claim()] == [("good", 0)]
         (failing,) = store.pipelines.pending_deliveries(1, None, 10)
         assert failing == ("bad", NOW + 5_000, 1, "no\0t now", 2)
-        (again,) = machines.claim(now_ms=NOW + 5_000)
-        assert (again.attempts, [made.output for made in again.outputs]) == (1, ["1", "2"])
+        (retried,) = machines.claim(now_ms=NOW + 5_000)
+        assert (retried.attempts, [output.output for output in retried.outputs]) == (1, ["1", "2"])
 
 
 def test_the_second_of_two_concurrent_updates_of_a_group_is_reported_as_a_conflict(machines: Machines) -> None:
@@ -157,24 +159,24 @@ def test_the_second_of_two_concurrent_updates_of_a_group_is_reported_as_a_confli
 
     def late() -> list[str]:
         with other.transaction():
-            return machines.keep(kept("g", 1, "late"), at=1)
+            return machines.keep(kept("g", 1, "late"), machine=1)
 
     with one.transaction():
         assert machines.keep(kept("g", 1, "early")) == []
         with other.transaction():
-            assert machines.keep(kept("beside", 1), at=1) == []
+            assert machines.keep(kept("beside", 1), machine=1) == []
         second = Running(late)
         until(lambda: machines.is_waiting(1))
         assert not second.is_over
     assert second.end() == ["g"]
     with one.transaction():
-        assert [made.output for made in one.pipelines.outputs(1, 0, 10)] == ["early"]
+        assert [output.output for output in one.pipelines.outputs(1, 0, 10)] == ["early"]
 
 
 def test_the_second_of_two_concurrent_creations_of_a_group_is_run_again(machines: Machines) -> None:
     def late() -> None:
         with machines.stores[1].transaction():
-            machines.keep(kept("new", 0), at=1)
+            machines.keep(kept("new", 0), machine=1)
 
     with machines.stores[0].transaction():
         machines.keep(kept("new", 0))
@@ -183,21 +185,23 @@ def test_the_second_of_two_concurrent_creations_of_a_group_is_run_again(machines
     with pytest.raises(RunAgain):
         second.end()
     with machines.stores[1].transaction():
-        assert machines.keep(kept("new", 0), at=1) == ["new"]
+        assert machines.keep(kept("new", 0), machine=1) == ["new"]
 
 
 def test_concurrent_counts_of_several_stores_add_up(machines: Machines) -> None:
-    def count(at: int) -> None:
+    def count(machine: int) -> None:
         for number in range(40):
-            with machines.stores[at].transaction():
-                info = machines.info(at)
+            with machines.stores[machine].transaction():
+                info = machines.info(machine)
                 info.counts["applied"] = info.counts.get("applied", 0) + 2
                 rejected = info.counts.setdefault("rejected", {})
                 rejected["late"] = rejected.get("late", 0) + 1
-                each = kept(f"{at}-{number}", 0, "o")
-                machines.stores[at].pipelines.save_updates(info, [each], [RejectedMessage("g", "late", "", "{}")], NOW)
+                update = kept(f"{machine}-{number}", 0, "o")
+                machines.stores[machine].pipelines.save_updates(
+                    info, [update], [RejectedMessage("g", "late", "", "{}")], NOW
+                )
 
-    together(*(partial(count, at) for at in range(3)))
+    together(*(partial(count, machine) for machine in range(3)))
     with machines.stores[0].transaction():
         info = machines.info()
         assert (info.counts, info.outputs) == ({"applied": 240, "rejected": {"late": 120}}, 120)
@@ -210,15 +214,17 @@ def test_texts_with_nul_and_control_characters_are_stored_unchanged(machines: Ma
     with store.transaction():
         for text in texts:
             held = HeldRecord(0, 1, "", text, 5, b"\0", "{}")
-            gone = RejectedMessage(text, "invalid", text, text)
-            assert machines.keep(kept(text, 0, "o", held=(held,)), rejected=(gone,)) == []
+            rejection = RejectedMessage(text, "invalid", text, text)
+            assert machines.keep(kept(text, 0, "o", held=(held,)), rejected=(rejection,)) == []
             assert store.pipelines.held(1, text, None, [text]) == store.pipelines.held(1, text) == [held]
-        assert [line.group for line in store.pipelines.list_groups(1, "", 100)] == sorted(texts)
-        assert [line.group for line in store.pipelines.list_groups(1, "\1", 2)] == sorted(texts)[3:5]
-        assert {made.group for made in store.pipelines.outputs(1, 0, 100)} == set(texts)
+        assert [record.group for record in store.pipelines.list_groups(1, "", 100)] == sorted(texts)
+        assert [record.group for record in store.pipelines.list_groups(1, "\1", 2)] == sorted(texts)[3:5]
+        assert {output.group for output in store.pipelines.outputs(1, 0, 100)} == set(texts)
         assert sorted(claim.group for claim in machines.claim()) == sorted(texts)
-        told = store.pipelines.rejections(1, 0, 100)
-        assert [(each.group, each.detail, each.message) for _, each in told] == [(text,) * 3 for text in texts]
+        rejections = store.pipelines.rejections(1, 0, 100)
+        assert [(rejection.group, rejection.detail, rejection.message) for _, rejection in rejections] == [
+            (text,) * 3 for text in texts
+        ]
 
 
 def test_begin_skips_a_group_locked_by_another_transaction_but_ending_waits_for_it(machines: Machines) -> None:

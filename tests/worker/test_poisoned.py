@@ -20,46 +20,46 @@ def lives(kind: str, address: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def test_a_worker_parks_only_the_message_that_kills_its_process(address: str) -> None:
-    left, _ = lives("work", address)
-    *died, last = left["ends"]
+    result, _ = lives("work", address)
+    *died, last = result["ends"]
     assert (set(died), last) == ({9}, 0)
     assert len(died) in {5, 6}, "one among others, which counts if the message was the first of its group, and the rest"
-    assert left["done"] == {f"g{n}": 3 for n in range(60)} | {"g30": 1}
-    assert list(left["parked"]) == ["g30"]
-    assert "ProcessEnded: received 6 times" in left["parked"]["g30"]
-    assert left["messages"] == 0
+    assert result["done"] == {f"g{n}": 3 for n in range(60)} | {"g30": 1}
+    assert list(result["parked"]) == ["g30"]
+    assert "ProcessEnded: received 6 times" in result["parked"]["g30"]
+    assert result["messages"] == 0
 
 
 def test_a_consumer_parks_only_the_message_that_kills_its_process(address: str) -> None:
-    left, told = lives("consume", address)
-    assert left["ends"] == [9] * 7 + [0], "one among others, and six alone: its retries"
-    handled = Counter(told)
+    result, events = lives("consume", address)
+    assert result["ends"] == [9] * 7 + [0], "one among others, and six alone: its retries"
+    handled = Counter(events)
     assert handled.keys() == {f"g{n} {m}" for n in range(60) for m in (1, 2, 3)} - {"g30 2", "g30 3"}
     assert max(handled.values()) <= 2, "what was in hand at the one death among others may have come twice"
-    assert list(left["parked"]) == ["g30"]
-    assert "ProcessEnded: received 8 times" in left["parked"]["g30"]
-    assert left["messages"] == 2
+    assert list(result["parked"]) == ["g30"]
+    assert "ProcessEnded: received 8 times" in result["parked"]["g30"]
+    assert result["messages"] == 2
 
 
 @pytest.mark.parametrize("kind", ["decide", "wait"])
 def test_a_decision_or_wait_end_that_kills_the_process_parks_only_its_group(address: str, kind: str) -> None:
-    left, _ = lives(kind, address)
-    *died, last = left["ends"]
+    result, _ = lives(kind, address)
+    *died, last = result["ends"]
     assert (set(died), last) == ({9}, 0)
     assert len(died) == 5, "one among others, and the rest alone"
-    assert left["done"] == {f"g{n}": 3 for n in range(60)} | {"g30": 1}
-    assert list(left["parked"]) == ["g30"]
-    assert "ProcessEnded: begun 6 times" in left["parked"]["g30"]
+    assert result["done"] == {f"g{n}": 3 for n in range(60)} | {"g30": 1}
+    assert list(result["parked"]) == ["g30"]
+    assert "ProcessEnded: begun 6 times" in result["parked"]["g30"]
 
 
 def test_a_delivery_that_kills_the_process_is_refused_and_the_others_are_delivered(address: str) -> None:
-    left, told = lives("deliver", address)
-    *died, last = left["ends"]
+    result, events = lives("deliver", address)
+    *died, last = result["ends"]
     assert (set(died), last) == ({9}, 0)
     assert len(died) == 5, "once or twice among others, if it was not the first of its claim, and the rest alone"
-    assert left["done"] == {f"g{n}": 3 for n in range(60)}
-    delivered = Counter(told)
+    assert result["done"] == {f"g{n}": 3 for n in range(60)}
+    delivered = Counter(events)
     assert delivered.keys() == {f"g{n} {m}" for n in range(60) for m in (1, 2, 3)} - {"g30 2", "g30 3"}
     assert max(delivered.values()) <= 3, "what was in hand at a death among others may have come once more"
-    assert list(left["refused"]) == ["g30"]
-    assert "ProcessEnded: begun 6 times" in left["refused"]["g30"]
+    assert list(result["refused"]) == ["g30"]
+    assert "ProcessEnded: begun 6 times" in result["refused"]["g30"]

@@ -87,8 +87,8 @@ def add(state: int, message: Any) -> tuple[int, list[Any]]:
 
 
 def ledger(message: Any, handler: Any = add, **more: Any) -> Pipeline:
-    line = {"group": "account", "order": Gapless("revision"), "state": int, **more}
-    return Pipeline(name="ledger", message=message, handler=handler, **line)
+    options = {"group": "account", "order": Gapless("revision"), "state": int, **more}
+    return Pipeline(name="ledger", message=message, handler=handler, **options)
 
 
 def row(account: str, revision: int, amount: int, **more: Any) -> Row:
@@ -98,27 +98,27 @@ def row(account: str, revision: int, amount: int, **more: Any) -> Row:
 ROWS = [row("a", 1, 5), row("b", 1, -1), row("b", 2, 7), row("c", 1, -2), row("a", 2, 6), row("d", 1, -3)]
 
 
-def in_replay(line: Pipeline, rows: list[Row], path: Path) -> Seen:
-    result = line.replay(rows)
+def in_replay(pipeline: Pipeline, rows: list[Row], path: Path) -> Seen:
+    result = pipeline.replay(rows)
     assert result.counts.balanced
-    return result.states, Counter((each.reason, each.detail) for each in result.rejected)
+    return result.states, Counter((rejection.reason, rejection.detail) for rejection in result.rejected)
 
 
-def in_kernel(line: Pipeline, rows: list[Row], path: Path) -> Seen:
-    with Bench(line, SCHEMA) as bench:
+def in_kernel(pipeline: Pipeline, rows: list[Row], path: Path) -> Seen:
+    with Bench(pipeline, SCHEMA) as bench:
         bench.step(rows)
         seen = bench.seen()
         rejected = Counter((reason, detail) for (_, reason, detail, _) in seen.rejected.elements())
         return seen.states, rejected
 
 
-def in_worker(line: Pipeline, rows: list[Row], path: Path) -> Seen:
+def in_worker(pipeline: Pipeline, rows: list[Row], path: Path) -> Seen:
     with Shop("sqlite", path / "shop.db") as shop:
         shop.send(rows)
-        shop.work(line)
-        states = {group: state for group, (state, _) in shop.seen_lines(line).items()}
-        rejected = shop.ask(lambda kept, number: kept.rejections(number, 0, 100))
-        return states, Counter((each.reason, each.detail) for _, each in rejected)
+        shop.work(pipeline)
+        states = {group: state for group, (state, _) in shop.seen_lines(pipeline).items()}
+        rejected = shop.ask(lambda store, number: store.rejections(number, 0, 100))
+        return states, Counter((rejection.reason, rejection.detail) for _, rejection in rejected)
 
 
 ENGINES = {"replay": in_replay, "kernel": in_kernel, "worker": in_worker}
@@ -126,7 +126,7 @@ ENGINES = {"replay": in_replay, "kernel": in_kernel, "worker": in_worker}
 
 @pytest.fixture(params=ENGINES)
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Pipeline, list[Row]], Seen]:
-    return lambda line, rows: ENGINES[request.param](line, rows, tmp_path)
+    return lambda pipeline, rows: ENGINES[request.param](pipeline, rows, tmp_path)
 
 
 @pytest.mark.thorough
@@ -138,8 +138,8 @@ def test_a_message_refused_by_its_type_is_the_only_invalid_message(
     monkeypatch.setattr(f"{__name__}.raised", error)
     states, rejected = run(ledger(kind), ROWS)
     assert {name: state for name, state in states.items() if state} == {"a": 11}
-    why = storable(f"it is not a valid {kind.__name__}: {SAID[error]}")
-    assert rejected == {("invalid", why): 3}
+    reason = storable(f"it is not a valid {kind.__name__}: {SAID[error]}")
+    assert rejected == {("invalid", reason): 3}
 
 
 @pytest.mark.parametrize("kind", [Checked, CheckedStruct])
@@ -181,8 +181,8 @@ def test_an_error_of_a_nested_record_or_a_default_makes_the_message_invalid(
     assert {name: state for name, state in states.items() if state} == {"a": 5}
     assert [reason for reason, _ in rejected.elements()] == ["invalid"] * 2
     texts = sorted(detail for _, detail in rejected)
-    assert any("LookupError: bad" in each for each in texts)
-    assert any("RuntimeError: no luck today" in each for each in texts)
+    assert any("LookupError: bad" in text for text in texts)
+    assert any("RuntimeError: no luck today" in text for text in texts)
 
 
 def test_a_body_that_is_nested_deeply_is_applied_or_invalid() -> None:
@@ -222,7 +222,7 @@ def test_a_replacement_keeps_the_fields_that_the_message_type_does_not_know() ->
 
 
 def test_a_replacement_refused_by_the_message_type_is_void(tmp_path: Path) -> None:
-    line = ledger(Checked)
+    pipeline = ledger(Checked)
     worse = Decision(
         id="d",
         action=DecisionAction.REPLACE,
@@ -233,9 +233,9 @@ def test_a_replacement_refused_by_the_message_type_is_void(tmp_path: Path) -> No
         old=row("a", 2, 6),
         new={"amount": -1},
     )
-    first = line.replay([row("a", 2, 6)])
-    verdicts = [line.replay([], after=first, decisions=[worse]).verdicts["d"]]
-    with Bench(line, SCHEMA) as bench:
+    first = pipeline.replay([row("a", 2, 6)])
+    verdicts = [pipeline.replay([], after=first, decisions=[worse]).verdicts["d"]]
+    with Bench(pipeline, SCHEMA) as bench:
         bench.step([row("a", 2, 6)])
         bench.store.decisions.append(worse)
         bench.step([])
@@ -262,13 +262,13 @@ class Unready:
 def test_an_initial_state_that_raises_is_reported_before_anything_is_written(
     tmp_path: Path, state: Any, why: str
 ) -> None:
-    line = ledger(None, state=state)
+    pipeline = ledger(None, state=state)
     says = (
         rf"^Pipeline\(state={state.__name__}\) of pipeline 'ledger': .* raised LookupError: {why}; expected a group's"
     )
     with pytest.raises(PipelineError, match=says):
-        line.replay(ROWS)
-    bench = Bench(line, SCHEMA, root=tmp_path / "store")
+        pipeline.replay(ROWS)
+    bench = Bench(pipeline, SCHEMA, root=tmp_path / "store")
     with pytest.raises(PipelineError, match=says):
         bench.step(ROWS)
     assert not (tmp_path / "store").exists()
@@ -276,6 +276,6 @@ def test_an_initial_state_that_raises_is_reported_before_anything_is_written(
         with Shop(kind, tmp_path / f"{kind}.db") as shop:
             shop.send(ROWS)
             with pytest.raises(PipelineError, match=says):
-                Worker(line, shop.queue)
-            ready = replace(line, state=dict, handler=lambda state, message: ({"n": message["amount"]}, []))
+                Worker(pipeline, shop.queue)
+            ready = replace(pipeline, state=dict, handler=lambda state, message: ({"n": message["amount"]}, []))
             assert shop.work(ready).counts.applied == 6, "and the way out works"

@@ -21,7 +21,7 @@ def apply(state: dict[str, Any], message: Amount) -> tuple[dict[str, Any], list[
 
 
 def test_a_replaced_message_keeps_its_arrival(tmp_path: Path) -> None:
-    line = inturn.Pipeline(
+    pipeline = inturn.Pipeline(
         name="ledger",
         group="account",
         order=inturn.Gapless("revision"),
@@ -32,10 +32,10 @@ def test_a_replaced_message_keeps_its_arrival(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         payments = db.queue("payments")
         payments.send({"amount": -5}, group="a", revision=1)
-        inturn.work(line, payments, until="empty")
+        inturn.work(pipeline, payments, until="empty")
         (held,) = db.pipeline("ledger").inspector.held("a")
         assert held.content["offset"] > 0
         report = db.pipeline("ledger").replace("a", content=held.content | {"amount": 5}, by="ann")
-        inturn.work(line, payments, until="empty")
+        inturn.work(pipeline, payments, until="empty")
         assert db.pipeline("ledger").updated(report).void == {}
         assert db.pipeline("ledger").group("a").state == {"balance": 5}

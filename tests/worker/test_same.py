@@ -37,8 +37,8 @@ def history(seed: int) -> list[Row]:
         for revision in range(1, 30)
         if chance.random() > 0.02
     ]
-    messages += [each | {"amount": 9} for each in chance.sample(messages, 5)] + chance.sample(messages, 20)
-    return sorted(messages, key=lambda each: each["revision"] + chance.uniform(0, 8))
+    messages += [message | {"amount": 9} for message in chance.sample(messages, 5)] + chance.sample(messages, 20)
+    return sorted(messages, key=lambda message: message["revision"] + chance.uniform(0, 8))
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
@@ -70,9 +70,9 @@ def pay(state: Account, message: Paid) -> tuple[Account, list[Any]]:
 
 
 def test_same_passes_for_typed_messages_and_states() -> None:
-    line = Pipeline(name="p", group="account", order=Gapless("revision"), message=Paid, state=Account, handler=pay)
+    pipeline = Pipeline(name="p", group="account", order=Gapless("revision"), message=Paid, state=Account, handler=pay)
     messages = [Paid(7, n, dt.date(2024, 1, n), n / 3) for n in (2, 1, 3)]
-    assert same(line, messages).states == {"7": {"last": "2024-01-03", "balance": 2.0}}
+    assert same(pipeline, messages).states == {"7": {"last": "2024-01-03", "balance": 2.0}}
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ class NotedStruct(msgspec.Struct, frozen=True):
 
 @pytest.mark.parametrize("kind", [Noted, NotedStruct])
 def test_an_absent_field_has_its_default_in_an_output_of_the_message(kind: type) -> None:
-    line = Pipeline(
+    pipeline = Pipeline(
         name="p",
         group="account",
         order=Gapless("revision"),
         message=kind,
         handler=lambda state, noted: (state, [noted]),
     )
-    story = same(line, [{"account": "a", "revision": 1}])
+    story = same(pipeline, [{"account": "a", "revision": 1}])
     assert list(story.outputs["a"].values()) == [{"account": "a", "revision": 1, "note": "none", "marks": []}]
 
 

@@ -27,18 +27,18 @@ def test_a_stop_finishes_running_tasks_and_returns_the_other_messages(shop: Shop
         gate("go")
         return post(state, message)
 
-    line = ledger(handler=wait)
+    pipeline = ledger(handler=wait)
     messages = [row(1, 1, account) for account in "abcdef"]
     shop.send(messages)
-    with Worker(line, shop.queue, concurrency=2) as worker:
+    with Worker(pipeline, shop.queue, concurrency=2) as worker:
         gate.wait_until(lambda: len(gate.begun) == 2)
         worker.stop_soon()
         time.sleep(0.02)
         gate.let("go")
     assert worker.counts.applied == shop.counts().applied == 2
     assert shop.queue.depth()[:2] == (4, 0), "nothing is leased any more"
-    shop.work(line)
-    assert shop.seen(line) == expected(line.replay(messages))
+    shop.work(pipeline)
+    assert shop.seen(pipeline) == expected(pipeline.replay(messages))
 
 
 def test_a_stop_returns_a_message_that_waits_for_its_retry(shop: Shop) -> None:
@@ -78,9 +78,9 @@ def test_a_stop_does_not_wait_for_decisions_that_have_not_started(shop: Shop) ->
         gate("go")
         return post(state, message)
 
-    line = ledger(handler=wait)
+    pipeline = ledger(handler=wait)
     shop.send([row(1)])
-    with Worker(line, shop.queue, concurrency=1, grace_s=20) as worker:
+    with Worker(pipeline, shop.queue, concurrency=1, grace_s=20) as worker:
         gate.wait_until(lambda: bool(gate.begun))
         name = shop.decide(Decision(id="1", action=DecisionAction.RESUME, group="b", by="ann", at_us=1))
         until(lambda: worker._pool.backlog)
@@ -90,7 +90,7 @@ def test_a_stop_does_not_wait_for_decisions_that_have_not_started(shop: Shop) ->
         began = time.monotonic()
         gate.let("go")
     assert time.monotonic() - began < 5
-    assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {}, "a later worker takes it"
+    assert shop.ask(lambda store, number: store.verdicts(number, [name])) == {}, "a later worker takes it"
 
 
 def test_a_stop_does_not_wait_for_a_task_that_lost_a_version_conflict(
@@ -110,7 +110,7 @@ def test_a_stop_does_not_wait_for_a_task_that_lost_a_version_conflict(
         def run_late(request: WorkRequest) -> WorkResult:
             if request.done and not overtaken:
                 overtaken.append(request)
-                raise Overtaken([turn.group for turn in request.done])
+                raise Overtaken([task.group for task in request.done])
             return run(request)
 
         monkeypatch.setattr(worker._unit, "run", run_late)

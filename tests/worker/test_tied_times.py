@@ -22,8 +22,8 @@ def tied(**more: Any) -> Pipeline:
 
 
 def message(number: int, **more: Any) -> Row:
-    at = f"2026-05-01T12:00:00.00000{number % 2}5{number % 3}"
-    return {"g": "a", "at": at, "id": f"{number * 7919 % 101}", "number": number, **more}
+    time = f"2026-05-01T12:00:00.00000{number % 2}5{number % 3}"
+    return {"g": "a", "at": time, "id": f"{number * 7919 % 101}", "number": number, **more}
 
 
 LAST = {"g": "a", "at": "2026-05-01T14:00:00", "id": "last", "number": -1, "came": 10**6}
@@ -43,9 +43,11 @@ def test_messages_with_equal_times_are_applied_in_arrival_order(
         shop.work(pipeline)
     shop.send([LAST], "g")
     shop.work(pipeline)
-    came = [each["number"] for each in (sorted(sent, key=lambda each: each["came"]) if arrival else sent)]
+    arrived = [
+        content["number"] for content in (sorted(sent, key=lambda content: content["came"]) if arrival else sent)
+    ]
     state, held = shop.seen_lines(pipeline)["a"]
-    assert state["taken"] == sorted(came, key=lambda number: (number % 2, number % 3))
+    assert state["taken"] == sorted(arrived, key=lambda number: (number % 2, number % 3))
     assert held == 1
 
 
@@ -60,17 +62,19 @@ def test_messages_with_equal_times_are_applied_in_arrival_order(
 )
 def test_the_arrival_of_a_typed_message_is_compared_by_value(shop: Shop, kind: Any) -> None:
     """Not by its text in JSON; and a time that is a decimal keeps its nanoseconds."""
-    made = dataclasses.make_dataclass("Made", [("g", str), ("at", Decimal), ("id", str), ("came", kind[0])])
+    message_type = dataclasses.make_dataclass("Made", [("g", str), ("at", Decimal), ("id", str), ("came", kind[0])])
     pipeline = Pipeline(
         name="ledger",
         group="g",
         order=Timestamp("at", "1 hour", unit="s"),
         id="id",
         arrival="came",
-        message=made,
+        message=message_type,
         handler=lambda state, message: ({"ids": [*state.get("ids", []), message.id]}, []),
     )
-    sent = [{"g": "a", "at": "1700000000.123456789", "id": str(9 - n), "came": came} for n, came in enumerate(kind[1])]
+    sent = [
+        {"g": "a", "at": "1700000000.123456789", "id": str(9 - n), "came": arrival} for n, arrival in enumerate(kind[1])
+    ]
     sent += [{**sent[2], "at": "1700000000.1234561", "id": "first"}, {**sent[2], "at": "1700009999", "id": "last"}]
     shop.send([*sent[-2::-1], sent[-1]], "g")
     shop.work(pipeline)
@@ -84,7 +88,7 @@ def test_the_first_message_of_equal_time_is_listed_first_in_a_parked_group(shop:
     pipeline = Pipeline(name="ledger", group="g", order=Timestamp("at", "1 hour"), id="id", handler=refuse)
     shop.send([{**message(0), "id": ident} for ident in ("10", "9", "b", "a")] + [LAST], "g")
     shop.work(pipeline)
-    held = shop.ask(lambda kept, number: kept.held(number, "a"))
-    heads = shop.ask(lambda kept, number: kept.heads(number, ["a"]))
-    assert [each.id for each in held] == ["10", "9", "b", "a", "last"]
+    held = shop.ask(lambda store, number: store.held(number, "a"))
+    heads = shop.ask(lambda store, number: store.heads(number, ["a"]))
+    assert [record.id for record in held] == ["10", "9", "b", "a", "last"]
     assert heads == {"a": held[0]}

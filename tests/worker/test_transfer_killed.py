@@ -18,13 +18,13 @@ def test_killed_transfer_workers_neither_lose_nor_create_money(
 ) -> None:
     """More lives by hand: (cd tests; python -m worker.programs.crash_transfer DIRECTORY 2000 SEED)."""
     kills = soak_times * KILLS[kind]
-    at = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
-    history = history_of("worker.programs.crash_transfer", tmp_path, kills, soak_seed, *at)
+    arguments = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
+    history = history_of("worker.programs.crash_transfer", tmp_path, kills, soak_seed, *arguments)
     assert history["sums"] == [ACCOUNTS * FIRST], "at every moment"
     assert history["left"] == 0
     states, counts = history["states"].values(), history["counts"]
-    assert sum(each["balance"] for each in states) == ACCOUNTS * FIRST
-    declined = sum(each["declined"] for each in states)
+    assert sum(state["balance"] for state in states) == ACCOUNTS * FIRST
+    declined = sum(state["declined"] for state in states)
     assert 0 < declined < history["payments"]
     assert counts["applied"] == ACCOUNTS + 2 * history["payments"] - declined, "each payment that was taken came once"
     assert counts["received"] == counts["applied"], "nothing came twice"

@@ -87,12 +87,12 @@ def queue(db: Database) -> Queue:
 def log(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[logging.LogRecord]]:
     """Return the records of an event."""
     caplog.set_level(logging.INFO, "inturn")
-    return lambda event: [each for each in caplog.records if getattr(each, "event", "") == event]
+    return lambda event: [record for record in caplog.records if getattr(record, "event", "") == event]
 
 
 def test_a_worker_continues_after_a_database_outage(queue: Queue, unavailable: Outage, log: Any) -> None:
-    line = ledger()
-    with Worker(line, queue) as worker:
+    pipeline = ledger()
+    with Worker(pipeline, queue) as worker:
         queue.send_many([draft(row(1, account=name), group=name) for name in "abc"])
         worker.drain(DEADLINE_S)
         with unavailable():
@@ -141,7 +141,7 @@ def test_a_consumer_continues_after_a_database_outage(queue: Queue, unavailable:
         assert consumer.is_receiving
     assert handled == ["a", "b"]
     assert consumer.counts.done == 2
-    assert [each.name for each in log("unavailable")] == ["inturn.consumer"]
+    assert [record.name for record in log("unavailable")] == ["inturn.consumer"]
     assert len(log("available")) == 1
 
 
@@ -178,18 +178,18 @@ def test_an_error_that_ends_a_worker_or_consumer_is_logged_and_passed_to_on_erro
     def wrong(*_: Any) -> int:
         return 7
 
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
     queue.send(row(1), group="a")
     loop = (
-        Worker(ledger(handler=wrong), queue, on_error=told.append)
+        Worker(ledger(handler=wrong), queue, on_error=errors.append)
         if kind == "worker"
-        else Consumer(queue, wrong, on_error=told.append)
+        else Consumer(queue, wrong, on_error=errors.append)
     )
     with pytest.raises(HandlerError) as raised, loop:  # noqa: PT012 - the block is what is tested
-        until(lambda: told)
+        until(lambda: errors)
         with pytest.raises(HandlerError):
             loop.check()
-    assert told == [raised.value]
+    assert errors == [raised.value]
     (ended,) = log("ended")
     assert (ended.levelname, ended.name, ended.queue, ended.error) == ("ERROR", f"inturn.{kind}", "q", "HandlerError")
 
@@ -212,7 +212,10 @@ def _kill_and_count(server: Any) -> None:
     with inturn.open(server.get_uri()) as db:
         ledgers = db.queue("ledgers", QueueSettings(visibility_timeout_s=5))
         orders = db.queue("orders", QueueSettings(visibility_timeout_s=5))
-        with Worker(ledger(), ledgers) as worker, Consumer(orders, lambda each: handled.append(each.body)) as consumer:
+        with (
+            Worker(ledger(), ledgers) as worker,
+            Consumer(orders, lambda message: handled.append(message.body)) as consumer,
+        ):
             for revision in range(1, 4):
                 for account in range(200):
                     ledgers.send(row(revision, account=str(account)), group=str(account))
@@ -223,6 +226,6 @@ def _kill_and_count(server: Any) -> None:
         counts = db.pipeline("ledger").counts()
         assert counts is not None
         assert counts.applied == 600
-        first = [each for number, each in enumerate(handled) if each not in handled[:number]]
+        first = [item for number, item in enumerate(handled) if item not in handled[:number]]
         for account in range(200):
-            assert [each for each in first if each[0] == account] == [[account, revision] for revision in (1, 2, 3)]
+            assert [item for item in first if item[0] == account] == [[account, revision] for revision in (1, 2, 3)]

@@ -39,27 +39,27 @@ SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa
 class Engine(Protocol):
     """A pipeline that is stopped after every step, and begun again as another version of itself."""
 
-    def step(self, line: Pipeline, rows: list[Row], *decided: Decision) -> None: ...
+    def step(self, pipeline: Pipeline, rows: list[Row], *decided: Decision) -> None: ...
 
-    def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
+    def standing(self, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
         """Of each group its status, and the last line of why it is parked."""
         ...
 
-    def states(self, line: Pipeline) -> dict[str, Any]: ...
+    def states(self, pipeline: Pipeline) -> dict[str, Any]: ...
 
 
 class InReplay:
     def __init__(self) -> None:
         self.last: Replay | None = None
 
-    def step(self, line: Pipeline, rows: list[Row], *decided: Decision) -> None:
-        self.last = line.replay(rows, after=self.last, decisions=decided)
+    def step(self, pipeline: Pipeline, rows: list[Row], *decided: Decision) -> None:
+        self.last = pipeline.replay(rows, after=self.last, decisions=decided)
 
-    def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
+    def standing(self, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
         assert self.last is not None
-        return {name: (each.status, _end(each.error)) for name, each in self.last.timelines.items()}
+        return {name: (timeline.status, _end(timeline.error)) for name, timeline in self.last.timelines.items()}
 
-    def states(self, line: Pipeline) -> dict[str, Any]:
+    def states(self, pipeline: Pipeline) -> dict[str, Any]:
         assert self.last is not None
         return self.last.states
 
@@ -68,20 +68,20 @@ class InKernel:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
 
-    def step(self, line: Pipeline, rows: list[Row], *decided: Decision) -> None:
-        self.bench.pipeline = line
-        for each in decided:
-            self.bench.store.decisions.append(each)
+    def step(self, pipeline: Pipeline, rows: list[Row], *decided: Decision) -> None:
+        self.bench.pipeline = pipeline
+        for decision in decided:
+            self.bench.store.decisions.append(decision)
         self.bench.step(rows)
 
-    def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
+    def standing(self, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
         last = self.bench.store.latest()
         assert last is not None
         rows = {row["group"]: row for level in last.levels for row in self.bench.rows(level.groups)}
         return {name: (row["status"], _end(row["error"])) for name, row in rows.items()}
 
-    def states(self, line: Pipeline) -> dict[str, Any]:
-        self.bench.pipeline = line
+    def states(self, pipeline: Pipeline) -> dict[str, Any]:
+        self.bench.pipeline = pipeline
         return self.bench.seen().states
 
 
@@ -89,24 +89,24 @@ class InWorker:
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
 
-    def step(self, line: Pipeline, rows: list[Row], *decided: Decision) -> None:
-        for each in decided:
-            self.shop.decide(each)
+    def step(self, pipeline: Pipeline, rows: list[Row], *decided: Decision) -> None:
+        for decision in decided:
+            self.shop.decide(decision)
         self.shop.send(rows)
-        with Worker(line, self.shop.queue) as worker:
+        with Worker(pipeline, self.shop.queue) as worker:
             until = time.monotonic() + 60
-            while any(self.shop.ask(lambda kept, number: kept.decisions(number, 9)) for _ in decided):
+            while any(self.shop.ask(lambda store, number: store.decisions(number, 9)) for _ in decided):
                 worker.check()
                 assert time.monotonic() < until
                 time.sleep(0.001)
             worker.drain(60)
 
-    def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
-        lines = self.shop.ask(lambda kept, number: kept.list_groups(number, "", 100))
-        return {each.group: (each.status, _end(stored_place(each).error)) for each in lines}
+    def standing(self, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
+        lines = self.shop.ask(lambda store, number: store.list_groups(number, "", 100))
+        return {record.group: (record.status, _end(stored_place(record).error)) for record in lines}
 
-    def states(self, line: Pipeline) -> dict[str, Any]:
-        return {group: state for group, (state, _) in self.shop.seen_lines(line).items()}
+    def states(self, pipeline: Pipeline) -> dict[str, Any]:
+        return {group: state for group, (state, _) in self.shop.seen_lines(pipeline).items()}
 
 
 def _end(error: str | None) -> str:
@@ -179,9 +179,9 @@ CHANGED = {
 @pytest.mark.parametrize("case", CHANGED)
 def test_an_incompatible_state_type_is_refused_before_anything_is_written(engine: Engine, case: str) -> None:
     engine.step(ledger(), rows(1))
-    fields, why = CHANGED[case]
+    fields, reason = CHANGED[case]
     other = ledger(make_dataclass("Old", fields))
-    with pytest.raises(StateError, match=f"{why}; .*Pipeline\\(version=2, upgrade=fn\\)"):
+    with pytest.raises(StateError, match=f"{reason}; .*Pipeline\\(version=2, upgrade=fn\\)"):
         engine.step(other, rows(2))
     assert engine.states(ledger()) == {"a": Old(amount=5)}
     engine.step(ledger(), rows(3))
@@ -277,7 +277,7 @@ def resume(group: str, at_us: int) -> Decision:
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_group_whose_state_cannot_be_upgraded_is_the_only_failed_group(engine: Engine, case: str) -> None:
-    wrong, why = WRONG[case]
+    wrong, reason = WRONG[case]
     engine.step(ledger(), rows(1) + rows(1, 2, account="b") + rows(1, 2, account="c"))
     only = lambda state, version: (wrong if state["amount"] == 5 else upgrade)(state, version)  # noqa: E731
     new = ledger(New, add_cents, version=2, upgrade=only)
@@ -288,12 +288,12 @@ def test_a_group_whose_state_cannot_be_upgraded_is_the_only_failed_group(engine:
     engine.step(new, rows(3) + rows(5, account="b"))
     standing, states = engine.standing(new), engine.states(new)
     assert standing["a"][0] == "failed"
-    assert re.search(why, standing["a"][1])
-    assert {name: each[0] for name, each in standing.items() if name != "a"} == dict.fromkeys("bcd", "open")
+    assert re.search(reason, standing["a"][1])
+    assert {name: status[0] for name, status in standing.items() if name != "a"} == dict.fromkeys("bcd", "open")
     assert (states["b"].cents, states["d"].cents) == (1015, 5)
-    kept = states["a"]
-    assert isinstance(kept, OldState)
-    assert (kept.version, kept.value) == (1, {"name": "none", "amount": 5, "items": []})
+    old = states["a"]
+    assert isinstance(old, OldState)
+    assert (old.version, old.value) == (1, {"name": "none", "amount": 5, "items": []})
 
     engine.step(new, [], resume("a", 1))  # it fails again, and nothing is lost
     assert engine.standing(new)["a"][0] == "failed"
@@ -306,7 +306,7 @@ def test_a_group_whose_state_cannot_be_upgraded_is_the_only_failed_group(engine:
         "c": 1005,
         "d": 5,
     }
-    assert {each[0] for each in engine.standing(mended).values()} == {"open"}
+    assert {status[0] for status in engine.standing(mended).values()} == {"open"}
 
 
 def test_a_remaining_state_of_an_older_version_requires_the_upgrade_function(engine: Engine) -> None:
@@ -373,8 +373,10 @@ rich = st.builds(
 @given(rich)
 @settings(max_examples=settings.default.max_examples // 2)
 def test_as_json_gives_a_state_the_same_json_values_as_a_store(state: Rich) -> None:
-    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(state))
-    assert as_json(state) == msgspec.to_builtins(kept, str_keys=True) == msgspec.json.decode(msgspec.json.encode(state))
+    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(state))
+    assert (
+        as_json(state) == msgspec.to_builtins(decoded, str_keys=True) == msgspec.json.decode(msgspec.json.encode(state))
+    )
 
 
 @pytest.mark.parametrize("kind", [Rich, Old, dict, list[int], dict[str, Item | None], tuple[int, str], int | None])

@@ -126,8 +126,8 @@ def test_work_reports_wrong_arguments_before_it_creates_a_database(folder: Path)
 def test_commands_started_concurrently_create_one_database(folder: Path) -> None:
     words = command("app.py:ledger", "--queue", "new.db#payments", "--until-empty")
     started = [subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    said = [each.communicate(timeout=120)[1] for each in started]
-    assert [each.returncode for each in started] == [0, 0, 0, 0], said
+    outputs = [process.communicate(timeout=120)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0, 0], outputs
 
 
 @pytest.mark.thorough
@@ -196,7 +196,7 @@ def test_a_configuration_file_runs_several_pipelines_from_its_directory(
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     done = ran(elsewhere, "--config", folder / "work.toml", "--until-empty", "--json")
     assert done.returncode == 0, done.stderr
-    assert [(each["pipeline"], each["applied"]) for each in json.loads(done.stdout)] == [("ledger", 6), ("copy", 6)]
+    assert [(job["pipeline"], job["applied"]) for job in json.loads(done.stdout)] == [("ledger", 6), ("copy", 6)]
     assert len(posted(folder)) == 6
 
 
@@ -217,32 +217,32 @@ def test_a_stop_finishes_running_handlers_and_is_visible_to_health_probes(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    ) as one:
+    ) as process:
 
         def answer(path: str) -> int:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
-                    return int(found.status)
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
+                    return int(response.status)
             except urllib.error.HTTPError as error:
                 return error.code
             except OSError:
                 return 0
 
-        until(lambda: answer("/ready") == 200, process=one)
+        until(lambda: answer("/ready") == 200, process=process)
         assert (answer("/health"), answer("/none")) == (200, 404)
-        until((folder / "begun").exists, process=one)
-        at = 'database="shop.db"'
-        up = f'inturn_worker_up{{{at},pipeline="ledger",queue="payments"}} {processes}.0'
+        until((folder / "begun").exists, process=process)
+        labels = 'database="shop.db"'
+        up = f'inturn_worker_up{{{labels},pipeline="ledger",queue="payments"}} {processes}.0'
 
         def shows() -> bool:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as found:
-                page = found.read().decode()
-            return up in page and f'inturn_queue_messages{{{at},queue="payments"}} 1.0' in page
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+                page = response.read().decode()
+            return up in page and f'inturn_queue_messages{{{labels},queue="payments"}} 1.0' in page
 
-        until(shows, process=one)  # processes tell their parent every second
-        os.killpg(one.pid, signal.SIGTERM) if whom == "all" else one.send_signal(signal.SIGTERM)
-        out, err = one.communicate(timeout=60)
-    assert (one.returncode, err) == (0, "")
+        until(shows, process=process)  # processes tell their parent every second
+        os.killpg(process.pid, signal.SIGTERM) if whom == "all" else process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
     assert json.loads(out)[0]["applied"] == 1
     with inturn.open(folder / "shop.db") as db:
         assert not db.queue("payments").receive()
@@ -253,11 +253,11 @@ def test_a_stop_during_the_start_ends_all_processes(folder: Path) -> None:
     for pause_s in (0.2, 0.5, 0.9, 1.5):
         with subprocess.Popen(
             command(*ONE, "--processes", 4), cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True
-        ) as one:
+        ) as process:
             time.sleep(pause_s)
-            one.send_signal(signal.SIGTERM)
-            one.wait(timeout=60)
-        until(lambda: is_gone(one.pid))
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+        until(lambda: is_gone(process.pid))
 
 
 @pytest.mark.slow
@@ -270,17 +270,19 @@ def test_a_killed_worker_process_is_restarted_without_loss(folder: Path, ended_b
     log = folder / "log"
     with (
         log.open("w") as errors,
-        subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stdout=subprocess.DEVNULL, stderr=errors) as one,
+        subprocess.Popen(
+            command(*ONE, "--processes", 2), cwd=folder, stdout=subprocess.DEVNULL, stderr=errors
+        ) as process,
     ):
-        first = until(lambda: posted(folder), process=one)[0][0]
+        first = until(lambda: posted(folder), process=process)[0][0]
         os.kill(int(first), ended_by)
-        until(lambda: len({effect for _, effect, _ in posted(folder)}) == 100, process=one)
+        until(lambda: len({effect for _, effect, _ in posted(folder)}) == 100, process=process)
         with inturn.open(folder / "shop.db", durable=False) as db:
             db.queue("payments").send({"amount": 1, "sleep": 0.1}, group="last", revision=1)
-        until((folder / "begun").exists, process=one)
-        until(log.read_text, process=one)
-        one.send_signal(signal.SIGTERM)
-        assert one.wait(60) == 0
+        until((folder / "begun").exists, process=process)
+        until(log.read_text, process=process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
     (line,) = log.read_text().splitlines()
     assert line.endswith(f" warning inturn.worker: a worker process {told}; it is started again")
 
@@ -299,9 +301,9 @@ def test_a_worker_process_exited_by_a_handler_is_restarted(folder: Path) -> None
 @pytest.mark.slow
 def test_worker_processes_stop_when_their_parent_is_killed(folder: Path) -> None:
     send(folder, groups=40, messages=1)
-    with subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stderr=subprocess.DEVNULL, text=True) as one:
-        pids = until(lambda: {int(pid) for pid, _, _ in posted(folder)}, process=one)
-        one.kill()
+    with subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stderr=subprocess.DEVNULL, text=True) as process:
+        pids = until(lambda: {int(pid) for pid, _, _ in posted(folder)}, process=process)
+        process.kill()
     until(lambda: not any(map(is_running, pids)), "the end of its processes")
 
 
@@ -430,7 +432,7 @@ def test_the_same_pipeline_over_two_databases_is_two_jobs(tmp_path: Path) -> Non
     pipeline = inturn.Pipeline(name="p", group="g", order=inturn.Gapless("n"), handler=lambda s, m: (s, []))
     with inturn.open(tmp_path / "a.db") as one, inturn.open(tmp_path / "b.db") as two:
         jobs = [Job(pipeline, db.queue("q"), database=name) for name, db in (("a", one), ("b", two))]
-        assert [each["database"] for each in Service(jobs).status()["workers"]] == ["a", "b"]
+        assert [worker["database"] for worker in Service(jobs).status()["workers"]] == ["a", "b"]
         with pytest.raises(InputError, match="two jobs run the pipeline 'p'"):
             Service([jobs[0], jobs[0]])
         with pytest.raises(InputError, match="nothing to run; pass a pipeline and a queue"):
@@ -473,9 +475,9 @@ def test_a_built_in_delivery_is_configured_by_a_table_of_the_configuration_file(
     assert len(books.execute("select * from postings").fetchall()) == 4
     books.close()
     smoke = 'kind is \'smoke\'; expected "http", "kafka", "rabbitmq", "sqs" or "table"'
-    for wrong, why in (("kind = 'smoke'", smoke), ("kind = 'http'", "the setting 'url' is missing")):
+    for wrong, reason in (("kind = 'smoke'", smoke), ("kind = 'http'", "the setting 'url' is missing")):
         (folder / "work.toml").write_text(f"{pipeline}deliver = {{ {wrong} }}")
-        assert why in ran(folder, "--config", "work.toml").stderr
+        assert reason in ran(folder, "--config", "work.toml").stderr
 
 
 @pytest.mark.parametrize("deliver", ["chain.py:to_others", "#others", "shop.db#others"])

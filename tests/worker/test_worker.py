@@ -23,25 +23,25 @@ from inturn.worker import Worker, work
 
 
 def test_a_worker_applies_messages_in_order_and_gives_outputs_effect_ids(shop: Shop) -> None:
-    line = ledger()
+    pipeline = ledger()
     messages = [row(revision, revision, account) for revision in range(1, 6) for account in "abc"]
     shop.send(messages)
-    worker = shop.work(line)
-    assert shop.seen(line) == expected(line.replay(messages))
-    assert worker.counts == shop.counts() == line.replay(messages).counts
+    worker = shop.work(pipeline)
+    assert shop.seen(pipeline) == expected(pipeline.replay(messages))
+    assert worker.counts == shop.counts() == pipeline.replay(messages).counts
     assert shop.queue.depth().messages == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order_of_arrival_has_the_same_result(shop: Shop, seed: int) -> None:
-    line, chance = ledger(), random.Random(seed)
+    pipeline, chance = ledger(), random.Random(seed)
     messages = [row(revision, revision, account) for revision in range(1, 9) for account in "abc"]
     messages += chance.choices(messages, k=10)
     chance.shuffle(messages)
     for cut in range(0, len(messages), 7):
         shop.send(messages[cut : cut + 7])
-        shop.work(line)
-    assert shop.seen(line) == expected(line.replay(messages))
+        shop.work(pipeline)
+    assert shop.seen(pipeline) == expected(pipeline.replay(messages))
     counts = shop.counts()
     assert counts.balanced
     assert (counts.received, counts.applied, counts.duplicate) == (34, 24, 10)
@@ -78,13 +78,13 @@ def test_every_order_grade_decides_like_the_pure_timeline(order: Order, parts: l
     if isinstance(order, Timestamp):  # messages of one time are applied as they came to the queue, which numbers them
         ids["arrival"] = "came"
         messages = [{**message, "came": number} for number, message in enumerate(messages)]
-    line = ledger(order, **ids)
+    pipeline = ledger(order, **ids)
     with Shop("memory") as shop:
         for part in parts:
             shop.send(part)
-            shop.work(line)
-        every = stepwise(line, messages)
-        assert shop.seen(line) == expected(every)
+            shop.work(pipeline)
+        every = stepwise(pipeline, messages)
+        assert shop.seen(pipeline) == expected(every)
         counts = shop.counts()
         assert counts.balanced
         assert len(every.held) == counts.held - counts.released
@@ -100,11 +100,11 @@ def test_every_order_grade_decides_like_the_pure_timeline(order: Order, parts: l
 
 
 def test_absent_fields_are_filled_from_the_envelope(shop: Shop) -> None:
-    line = ledger(id="tx", arrival="offset", handler=lambda state, message: (state, [message]))
+    pipeline = ledger(id="tx", arrival="offset", handler=lambda state, message: (state, [message]))
     shop.queue.send({"amount": 5}, group="a", revision=1, dedup_id="tx-1")
     sent = shop.queue.send({"amount": 6, "revision": None}, group="a", revision=2)
     shop.queue.send('{"amount": 7, "account": "a", "revision": 3, "tx": "tx-3"}')  # text, as SQS clients send it
-    shop.work(line)
+    shop.work(pipeline)
     first, second, third = shop.outputs("a")
     assert {**first, "offset": 0} == {"amount": 5, "account": "a", "revision": 1, "tx": "tx-1", "offset": 0}
     assert second == {"amount": 6, "account": "a", "revision": 2, "offset": sent.sequence_number}
@@ -130,23 +130,23 @@ def test_absent_fields_are_filled_from_the_envelope(shop: Shop) -> None:
 def test_a_message_without_a_valid_group_or_order_is_rejected_as_invalid(
     shop: Shop, body: Any, envelope: Row, why: str
 ) -> None:
-    line = ledger(id="tx")
+    pipeline = ledger(id="tx")
     shop.send([row(1, account="z")])
     shop.queue.send(body, **envelope)
     shop.send([row(2, account="z")])
-    shop.work(line)
-    ((_, rejected),) = shop.ask(lambda kept, number: kept.rejections(number, 0, 10))
+    shop.work(pipeline)
+    ((_, rejected),) = shop.ask(lambda store, number: store.rejections(number, 0, 10))
     assert (rejected.reason, why in rejected.detail) == ("invalid", True), rejected.detail
-    assert shop.seen(line)["states"]["z"]["balance"] == 2
+    assert shop.seen(pipeline)["states"]["z"]["balance"] == 2
     assert (shop.counts().rejected, shop.counts().balanced) == ({"invalid": 1}, True)
 
 
 @pytest.mark.parametrize("group", ["a", None])
 def test_on_invalid_fail_ends_the_worker_at_an_invalid_message(shop: Shop, group: str | None) -> None:
-    line = ledger(on_invalid="fail")
+    pipeline = ledger(on_invalid="fail")
     shop.queue.send({"amount": 1}, group=group)
     with pytest.raises(InvalidMessage, match="is null"):
-        shop.work(line)
+        shop.work(pipeline)
     assert shop.queue.depth().messages == 1
 
 
@@ -177,7 +177,7 @@ def typed(state: Account, message: Transaction) -> tuple[Account, list[Posted]]:
 
 
 def test_typed_messages_and_states_are_converted_by_the_worker(shop: Shop) -> None:
-    line = Pipeline(
+    pipeline = Pipeline(
         name="ledger",
         group="account_id",
         order=Gapless("revision"),
@@ -186,24 +186,26 @@ def test_typed_messages_and_states_are_converted_by_the_worker(shop: Shop) -> No
         handler=typed,
     )
     bodies: list[Row] = [{"revision": n, "on_day": f"2024-01-0{n}", "amount": n, "more": 1} for n in (1, 3, 2)]
-    shop.queue.send_many([draft(each, group=7) for each in bodies])
+    shop.queue.send_many([draft(body, group=7) for body in bodies])
     shop.queue.send({"revision": 4, "on_day": "someday"}, group=7)
-    shop.work(line)
+    shop.work(pipeline)
     messages = [Transaction(7, n, dt.date(2024, 1, n), n) for n in (1, 2, 3)]
-    seen, replay = shop.seen(line), expected(line.replay(messages))
+    seen, replay = shop.seen(pipeline), expected(pipeline.replay(messages))
     assert seen["states"] == replay["states"] == {"7": Account(6, dt.date(2024, 1, 1))}
     assert seen["outputs"] == replay["outputs"]
     assert seen["rejected"] == [("7", "invalid")]
 
 
 def test_a_datetime_in_a_dict_message_is_text_in_the_queue(shop: Shop) -> None:
-    line = ledger(Timestamp("at", lateness="1 minute"), handler=lambda state, m: ({"at": str(m["at"])}, []), id="id")
+    pipeline = ledger(
+        Timestamp("at", lateness="1 minute"), handler=lambda state, m: ({"at": str(m["at"])}, []), id="id"
+    )
     noon = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
     for minutes, number in ((0, "1"), (5, "2")):
         shop.queue.send({"at": noon + dt.timedelta(minutes=minutes), "id": number}, group="a")
     shop.queue.send({"at": "noon", "id": "3"}, group="a")
-    shop.work(line)
-    seen = shop.seen_lines(line)
+    shop.work(pipeline)
+    seen = shop.seen_lines(pipeline)
     assert seen == {"a": ({"at": "2024-01-01 12:00:00+00:00"}, 1)}
     assert shop.counts().rejected == {"invalid": 1}
 
@@ -216,9 +218,9 @@ def test_an_invalid_handler_result_ends_the_worker_and_commits_nothing(shop: Sho
     with pytest.raises(HandlerError, match=r"must take \(state, message\) and return"):
         shop.work(ledger(handler=lambda state, message: state))
     assert shop.queue.depth() == shop.queue.depth()._replace(messages=1, in_flight=0)
-    line = ledger()
-    shop.work(line)
-    assert shop.seen(line) == expected(line.replay([row(1)]))
+    pipeline = ledger()
+    shop.work(pipeline)
+    assert shop.seen(pipeline) == expected(pipeline.replay([row(1)]))
 
 
 def sometimes_wrong(state: Row, message: Row) -> Any:
@@ -231,28 +233,28 @@ def test_an_invalid_result_parks_only_its_group_if_the_handler_applies_another_m
     shop: Shop, concurrency: int
 ) -> None:
     """Also if the wrong one is the first of all."""
-    line = ledger(handler=sometimes_wrong)
+    pipeline = ledger(handler=sometimes_wrong)
     bad = [f"bad {number}" for number in range(5)]
     messages = [row(revision, revision - 2, account) for account in bad for revision in (1, 2)]
     messages.append(row(1, account="good"))
     shop.send(messages)
-    shop.work(line, concurrency=concurrency)
-    assert shop.seen(line) == expected(line.replay(messages))
-    assert shop.seen(line)["status"] == {**dict.fromkeys(bad, "failed"), "good": "open"}
+    shop.work(pipeline, concurrency=concurrency)
+    assert shop.seen(pipeline) == expected(pipeline.replay(messages))
+    assert shop.seen(pipeline)["status"] == {**dict.fromkeys(bad, "failed"), "good": "open"}
 
 
 def test_a_handler_that_succeeded_before_a_restart_parks_only_the_failing_group(shop: Shop) -> None:
-    line = ledger(handler=sometimes_wrong)
+    pipeline = ledger(handler=sometimes_wrong)
     shop.send([row(1)])
-    shop.work(line)
+    shop.work(pipeline)
     shop.send([row(1, -1, "bad")])
-    shop.work(line)
-    assert shop.seen(line)["status"] == {"a": "open", "bad": "failed"}
+    shop.work(pipeline)
+    assert shop.seen(pipeline)["status"] == {"a": "open", "bad": "failed"}
     shop.send([row(2)])
     with pytest.raises(HandlerError, match="got None"):  # another handler, which was never right
         shop.work(ledger(handler=lambda state, message: None))
-    shop.work(line)
-    assert shop.seen(line)["states"]["a"]["balance"] == 2
+    shop.work(pipeline)
+    assert shop.seen(pipeline)["states"]["a"]["balance"] == 2
 
 
 @pytest.mark.parametrize("groups", [3, 100])
@@ -266,7 +268,7 @@ def test_a_handler_with_only_invalid_results_ends_the_worker_and_commits_nothing
     shop.send(messages)
     with pytest.raises(HandlerError, match="got None"):
         shop.work(ledger(handler=handler), concurrency=1)
-    assert len({each["account"] for each in calls}) <= limits.WORKER_DOUBTFUL
+    assert len({call["account"] for call in calls}) <= limits.WORKER_DOUBTFUL
     assert shop.queue.depth() == shop.queue.depth()._replace(messages=len(messages), in_flight=0)
     assert shop.seen(ledger())["states"] == {}
 
@@ -277,9 +279,9 @@ class Colour(enum.Enum):
 
 
 def test_an_output_with_a_set_of_enum_members_does_not_park_its_group(shop: Shop) -> None:
-    line = ledger(handler=lambda state, message: (state, [{"colours": set([*Colour][: message["amount"]])}]))
+    pipeline = ledger(handler=lambda state, message: (state, [{"colours": set([*Colour][: message["amount"]])}]))
     shop.send([row(1, 1), row(2, 2)])
-    shop.work(line)
+    shop.work(pipeline)
     assert shop.outputs("a") == [{"colours": ["red"]}, {"colours": ["blue", "red"]}]
 
 
@@ -291,29 +293,29 @@ def test_any_exception_type_of_a_handler_parks_only_its_group(shop: Shop, raised
             raise RAISED[raised]()
         return post(state, message)
 
-    line = ledger(handler=handler)
+    pipeline = ledger(handler=handler)
     messages = [row(1, -1, "bad"), row(1, account="good")]
     shop.send(messages)
     log_payloads(shows)
     try:
-        shop.work(line)
+        shop.work(pipeline)
     finally:
         log_payloads(False)
-    assert shop.seen(line)["status"] == {"bad": "failed", "good": "open"}
+    assert shop.seen(pipeline)["status"] == {"bad": "failed", "good": "open"}
 
 
 @pytest.mark.parametrize(
     "wrong",
     [object(), float("nan"), {1}, {1: 2}, b"x", 2**63],
-    ids=lambda each: type(each).__name__ if type(each) is object else repr(each),
+    ids=lambda value: type(value).__name__ if type(value) is object else repr(value),
 )
 def test_a_state_that_cannot_be_stored_and_read_back_parks_its_group(shop: Shop, wrong: Any) -> None:
-    line = ledger(handler=lambda state, message: ({"it": wrong if message["amount"] == 2 else (1, 2)}, []))
+    pipeline = ledger(handler=lambda state, message: ({"it": wrong if message["amount"] == 2 else (1, 2)}, []))
     rows = [row(1), row(2, 2), row(3), row(1, account="b")]
     shop.send(rows)
-    shop.work(line)
-    seen = shop.seen(line)
-    assert seen == expected(line.replay(rows))
+    shop.work(pipeline)
+    seen = shop.seen(pipeline)
+    assert seen == expected(pipeline.replay(rows))
     assert seen["states"] == {"a": {"it": [1, 2]}, "b": {"it": [1, 2]}}
     assert seen["status"] == {"a": "failed", "b": "open"}
     assert "ValueRefused: " in seen["errors"]["a"][0]

@@ -40,8 +40,8 @@ Told = list[tuple[str, str, str]]
 @pytest.fixture(autouse=True)
 def _no_records_before() -> None:
     """No test has used up what may be logged of an event."""
-    for each in (report._LOG, report._OUTBOX, session._LOG, dead_letters._LOG):
-        each.forget()
+    for logger in (report._LOG, report._OUTBOX, session._LOG, dead_letters._LOG):
+        logger.forget()
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def spans() -> Iterator[InMemorySpanExporter]:
 
 def told(caplog: pytest.LogCaptureFixture) -> Told:
     return [
-        (each.name, each.levelname, each.event)  # type: ignore[attr-defined]
-        for each in caplog.records
-        if hasattr(each, "event")
+        (record.name, record.levelname, record.event)  # type: ignore[attr-defined]
+        for record in caplog.records
+        if hasattr(record, "event")
     ]
 
 
@@ -74,7 +74,7 @@ def test_parking_and_resuming_a_group_is_logged_without_content(shop: Shop, capl
     assert "ValueError" in caplog.text
     assert "below zero" not in caplog.text, "the text of an error may quote a message"
     caplog.clear()
-    digest = shop.ask(lambda kept, number: kept.held(number, "a", [2])[0].digest.hex())
+    digest = shop.ask(lambda store, number: store.held(number, "a", [2])[0].digest.hex())
     shop.decide(Decision(id="1", action=DecisionAction.DROP, group="a", by="ann", at_us=1, turn=2, digest=digest))
     shop.work(pipeline)
     assert told(caplog) == [("inturn.worker", "INFO", "resume"), ("inturn.worker", "WARNING", "reject")]
@@ -86,7 +86,7 @@ def test_conflicts_and_rejected_messages_are_logged_with_their_group(
     shop.send([row(1), row(1, amount=9), {"account": "a", "amount": 1}])
     shop.work(ledger())
     assert sorted(event for *_, event in told(caplog)) == ["conflict", "reject"]
-    assert {each.group for each in caplog.records} == {"a"}  # type: ignore[attr-defined]
+    assert {record.group for record in caplog.records} == {"a"}  # type: ignore[attr-defined]
 
 
 def test_retries_of_the_handler_and_of_deliveries_are_logged_and_counted(
@@ -120,8 +120,8 @@ def test_retries_of_the_handler_and_of_deliveries_are_logged_and_counted(
         ("inturn.outbox", "WARNING", "exhausted"),
     ]
     assert "bob" not in caplog.text
-    workers = [each for each in measures.workers() if (each["pipeline"], each["queue"]) == ("ledger", "q")]
-    assert sum(each["retries"][0] for each in workers) >= 2  # each test has a database of its own
+    workers = [worker for worker in measures.workers() if (worker["pipeline"], worker["queue"]) == ("ledger", "q")]
+    assert sum(worker["retries"][0] for worker in workers) >= 2  # each test has a database of its own
 
 
 def test_a_lost_lease_is_logged_as_a_warning(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
@@ -195,19 +195,19 @@ def test_prometheus_exports_the_metrics_of_databases_and_workers(
         queue = db.queue("payments")
         pipeline = ledger(on_gap=Wait("1 hour", then="park"))
         rows = [row(1), row(1), row(3), row(4), row(1, account="b"), row(2, amount=-1, account="b"), row(1, amount=8)]
-        queue.send_many([draft(each, group=each["account"]) for each in rows])
+        queue.send_many([draft(message, group=message["account"]) for message in rows])
         queue.send(row(9), group="z", delay_s=60)
         worker = (db.name, "ledger", "payments")
         with Worker(pipeline, queue) as running:
             received = ("inturn_pipeline_messages_total", (db.name, "ledger", "received"))
             until(lambda: samples(registry).get(received) == 7)
             running.check()
-            found = samples(registry)
-            assert found["inturn_worker_up", worker] == 1
+            metrics = samples(registry)
+            assert metrics["inturn_worker_up", worker] == 1
         clock.forward(5)
-        found = samples(registry)
-        of = (db.name, "ledger")
-        counts = {key[-1]: n for (name, key), n in found.items() if name == "inturn_pipeline_messages_total"}
+        metrics = samples(registry)
+        labels = (db.name, "ledger")
+        counts = {key[-1]: n for (name, key), n in metrics.items() if name == "inturn_pipeline_messages_total"}
         assert counts == dict.fromkeys(("released", "stale"), 0) | {
             "received": 7,
             "applied": 2,
@@ -215,29 +215,29 @@ def test_prometheus_exports_the_metrics_of_databases_and_workers(
             "held": 3,
             "rejected": 1,
         }
-        assert found["inturn_pipeline_rejected_messages_total", (*of, "conflict")] == 1
-        groups = {key[-1]: n for (name, key), n in found.items() if name == "inturn_pipeline_groups"}
+        assert metrics["inturn_pipeline_rejected_messages_total", (*labels, "conflict")] == 1
+        groups = {key[-1]: n for (name, key), n in metrics.items() if name == "inturn_pipeline_groups"}
         assert groups == {"waiting": 1, "gap": 0, "failed": 1, "given up": 0}
-        assert found["inturn_pipeline_held_messages", of] == 3
-        assert found["inturn_pipeline_oldest_held_message_age_seconds", of] == 5
-        assert found["inturn_outbox_outputs", of] == 2
-        assert found["inturn_outbox_oldest_output_age_seconds", of] == 5
-        assert found["inturn_outbox_failing_groups", of] == 0
-        assert found["inturn_queue_messages", (db.name, "payments")] == 1
-        assert found["inturn_queue_delayed_messages", (db.name, "payments")] == 1
-        assert found["inturn_worker_up", worker] == 0
-        assert found["inturn_worker_task_messages_sum", worker] >= 7
-        assert found["inturn_worker_task_duration_seconds_bucket", (*worker, "+Inf")] >= 2
+        assert metrics["inturn_pipeline_held_messages", labels] == 3
+        assert metrics["inturn_pipeline_oldest_held_message_age_seconds", labels] == 5
+        assert metrics["inturn_outbox_outputs", labels] == 2
+        assert metrics["inturn_outbox_oldest_output_age_seconds", labels] == 5
+        assert metrics["inturn_outbox_failing_groups", labels] == 0
+        assert metrics["inturn_queue_messages", (db.name, "payments")] == 1
+        assert metrics["inturn_queue_delayed_messages", (db.name, "payments")] == 1
+        assert metrics["inturn_worker_up", worker] == 0
+        assert metrics["inturn_worker_task_messages_sum", worker] >= 7
+        assert metrics["inturn_worker_task_duration_seconds_bucket", (*worker, "+Inf")] >= 2
 
 
 # --- traces ---
 
 
 def by_name(spans: InMemorySpanExporter) -> dict[str, list[ReadableSpan]]:
-    found: dict[str, list[ReadableSpan]] = {}
+    grouped: dict[str, list[ReadableSpan]] = {}
     for span in spans.get_finished_spans():
-        found.setdefault(span.name, []).append(span)
-    return found
+        grouped.setdefault(span.name, []).append(span)
+    return grouped
 
 
 def test_a_message_is_one_trace_from_its_send_to_the_delivery(shop: Shop, spans: InMemorySpanExporter) -> None:
@@ -252,16 +252,17 @@ def test_a_message_is_one_trace_from_its_send_to_the_delivery(shop: Shop, spans:
 
     shop.queue.send(row(1), group="a")
     shop.work(ledger(handler=apply), deliver=deliver)
-    found = by_name(spans)
+    grouped = by_name(spans)
     ((send,), (receive,), (process,), (delivery,)) = (
-        found[f"{each} {of}"] for each, of in (("send", "q"), ("receive", "q"), ("process", "q"), ("deliver", "ledger"))
+        grouped[f"{action} {target}"]
+        for action, target in (("send", "q"), ("receive", "q"), ("process", "q"), ("deliver", "ledger"))
     )
-    assert [each.kind for each in (send, receive, process)] == [SpanKind.PRODUCER, SpanKind.CLIENT, SpanKind.CONSUMER]
-    assert {each.context.trace_id for each in (send, receive, process, delivery)} == {send.context.trace_id}
-    for each in (receive, process):
-        assert each.parent is not None
-        assert each.parent.span_id == send.context.span_id
-        assert [link.context.span_id for link in each.links] == [send.context.span_id]
+    assert [span.kind for span in (send, receive, process)] == [SpanKind.PRODUCER, SpanKind.CLIENT, SpanKind.CONSUMER]
+    assert {span.context.trace_id for span in (send, receive, process, delivery)} == {send.context.trace_id}
+    for span in (receive, process):
+        assert span.parent is not None
+        assert span.parent.span_id == send.context.span_id
+        assert [link.context.span_id for link in span.links] == [send.context.span_id]
     assert delivery.parent is not None
     assert delivery.parent.span_id == process.context.span_id
     assert inside == [process.context.span_id, delivery.context.span_id]
@@ -279,21 +280,21 @@ def test_a_batch_has_a_link_to_each_send(shop: Shop, spans: InMemorySpanExporter
     for revision in range(1, 6):
         shop.queue.send(row(revision), group="a")
     shop.work(ledger(), deliver=lambda _output, _effect_id: None)
-    found = by_name(spans)
-    sent = {each.context.span_id for each in found["send q"]}
+    grouped = by_name(spans)
+    sent = {span.context.span_id for span in grouped["send q"]}
     for name in ("receive q", "process q"):
-        linked = [link.context.span_id for each in found[name] for link in each.links]
+        linked = [link.context.span_id for span in grouped[name] for link in span.links]
         assert sorted(linked) == sorted(sent)
-    of_turns = {each.context.trace_id for each in found["process q"]}
-    assert len(found["deliver ledger"]) == 5
-    assert {each.context.trace_id for each in found["deliver ledger"]} <= of_turns
+    of_turns = {span.context.trace_id for span in grouped["process q"]}
+    assert len(grouped["deliver ledger"]) == 5
+    assert {span.context.trace_id for span in grouped["deliver ledger"]} <= of_turns
 
 
 def test_messages_sent_together_in_a_span_are_one_trace(shop: Shop, spans: InMemorySpanExporter) -> None:
     drafts = [draft(row(revision), group="a") for revision in (1, 2, 3)]
     shop.queue.send_many(drafts)
     shop.work(ledger())
-    assert len({each.context.trace_id for each in spans.get_finished_spans()}) == 1
+    assert len({span.context.trace_id for span in spans.get_finished_spans()}) == 1
 
 
 def test_an_error_of_the_handler_is_recorded_in_the_process_span(shop: Shop, spans: InMemorySpanExporter) -> None:
@@ -302,7 +303,7 @@ def test_an_error_of_the_handler_is_recorded_in_the_process_span(shop: Shop, spa
     (process,) = by_name(spans)["process q"]
     assert process.status.status_code is StatusCode.ERROR
     assert (process.attributes or {})["error.type"] == "ValueError"
-    assert [each.name for each in process.events] == ["exception"]
+    assert [event.name for event in process.events] == ["exception"]
 
 
 def test_an_error_of_deliver_is_recorded_in_the_deliver_span(shop: Shop, spans: InMemorySpanExporter) -> None:
@@ -361,9 +362,9 @@ def test_telemetry_processing_links_a_manual_consumer_to_its_sends(shop: Shop, s
     messages = shop.queue.receive(2)
     with telemetry.processing(*messages):
         pass
-    found = by_name(spans)
-    assert len(found["send q"]) == len(found["receive q"]) == 2
-    assert found["process q"][0].links[0].context.span_id == found["send q"][1].context.span_id
+    grouped = by_name(spans)
+    assert len(grouped["send q"]) == len(grouped["receive q"]) == 2
+    assert grouped["process q"][0].links[0].context.span_id == grouped["send q"][1].context.span_id
     telemetry.uninstrument()
     with telemetry.processing(*messages):
         pass
@@ -376,8 +377,8 @@ def test_a_chain_is_one_trace(shop: Shop, spans: InMemorySpanExporter) -> None:
     (message,) = to.receive()
     with telemetry.processing(message):
         message.ack()
-    found = by_name(spans)
-    ((debit,), (credit,)) = (found[f"process {queue}"] for queue in ("q", "credits"))
+    grouped = by_name(spans)
+    ((debit,), (credit,)) = (grouped[f"process {queue}"] for queue in ("q", "credits"))
     assert [link.context.span_id for link in credit.links] == [debit.context.span_id]
     assert credit.context.trace_id == debit.context.trace_id
 
@@ -394,7 +395,7 @@ def test_consume_records_a_process_span_linked_to_the_send(is_async: bool, spans
         queue = db.queue("q")
         queue.send("one", group="a")
         inturn.consume(queue, ahandle if is_async else handle, until="empty")
-    ((send,), (process,)) = (by_name(spans)[f"{each} q"] for each in ("send", "process"))
+    ((send,), (process,)) = (by_name(spans)[f"{action} q"] for action in ("send", "process"))
     assert (process.attributes or {})["seen"] == "one"
     assert [link.context.span_id for link in process.links] == [send.context.span_id]
 
@@ -422,14 +423,14 @@ def meter() -> Iterator[InMemoryMetricReader]:
 
 def measured(meter: InMemoryMetricReader) -> dict[str, list[Any]]:
     data: Any = meter.get_metrics_data()
-    return {each.name: list(each.data.data_points) for each in data.resource_metrics[0].scope_metrics[0].metrics}
+    return {metric.name: list(metric.data.data_points) for metric in data.resource_metrics[0].scope_metrics[0].metrics}
 
 
-def messages(meter: InMemoryMetricReader, what: str) -> dict[tuple[str, str], int]:
+def messages(meter: InMemoryMetricReader, action: str) -> dict[tuple[str, str], int]:
     """How many messages were sent or consumed, by operation and queue."""
     return {
-        (each.attributes["messaging.operation.name"], each.attributes["messaging.destination.name"]): each.value
-        for each in measured(meter).get(f"messaging.client.{what}.messages", ())
+        (point.attributes["messaging.operation.name"], point.attributes["messaging.destination.name"]): point.value
+        for point in measured(meter).get(f"messaging.client.{action}.messages", ())
     }
 
 
@@ -438,14 +439,14 @@ def test_metrics_follow_the_messaging_conventions_and_the_prometheus_names(
 ) -> None:
     shop.send([row(1), row(2)])
     shop.work(ledger(), deliver=lambda _output, _effect_id: None)
-    found = measured(meter)
-    assert found["messaging.client.sent.messages"][0].value == 2
-    assert sum(each.value for each in found["messaging.client.consumed.messages"]) == 2
-    assert found["inturn.worker.task.messages"][0].sum == 2
-    assert found["inturn.worker.deliver.duration"][0].count == 2
-    assert {"messaging.client.operation.duration", "messaging.process.duration"} <= found.keys()
-    own = {name for name in found if name.startswith("inturn.")}
-    assert own <= {each.name for each in families.all_families({}, [])}, "one name for Prometheus and OpenTelemetry"
+    metrics = measured(meter)
+    assert metrics["messaging.client.sent.messages"][0].value == 2
+    assert sum(point.value for point in metrics["messaging.client.consumed.messages"]) == 2
+    assert metrics["inturn.worker.task.messages"][0].sum == 2
+    assert metrics["inturn.worker.deliver.duration"][0].count == 2
+    assert {"messaging.client.operation.duration", "messaging.process.duration"} <= metrics.keys()
+    own = {name for name in metrics if name.startswith("inturn.")}
+    assert own <= {family.name for family in families.all_families({}, [])}, "one name for Prometheus and OpenTelemetry"
 
 
 def test_messages_are_counted_by_operation(shop: Shop, meter: InMemoryMetricReader) -> None:

@@ -63,7 +63,7 @@ class Deadlines:
         """Count one added waiter as no longer waiting."""
         self._stale += 1
         if self._stale > 32 + len(self._heap) // 2:
-            self._heap = [each for each in self._heap if (waiter := each[2]()) is not None and waiter.place]
+            self._heap = [entry for entry in self._heap if (waiter := entry[2]()) is not None and waiter.place]
             heapq.heapify(self._heap)
             self._stale = 0
 
@@ -148,11 +148,11 @@ class StuckCheck:
     def _awaits_queued(self, task: asyncio.Task[Any] | None) -> bool:
         """Return whether a task awaits a queued one that has no deadline."""
         return task is not None and any(
-            isinstance(each, SlotWaiter)
-            and each.place is not None
-            and each.deadline is None
-            and each._broker._scheduler is self._scheduler
-            for each in _awaited(task)
+            isinstance(future, SlotWaiter)
+            and future.place is not None
+            and future.deadline is None
+            and future._broker._scheduler is self._scheduler
+            for future in _awaited(task)
         )
 
 

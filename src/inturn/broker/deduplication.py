@@ -74,11 +74,11 @@ class FirstTasks:
         now = self._open_loop().time()
         self._first.pop(dedup_id, None)
         self._first[dedup_id] = first, now + self._window_s
-        expired = [each for each, (_, until) in islice(self._first.items(), 2) if until <= now]
+        expired = [expired_id for expired_id, (_, until) in islice(self._first.items(), 2) if until <= now]
         if len(self._first) > limits.BROKER_REMEMBERED:
             expired = expired or [next(iter(self._first))]
-        for each in expired:
-            del self._first[each]
+        for expired_id in expired:
+            del self._first[expired_id]
 
     def clear(self) -> None:
         """Forget all ids."""

@@ -242,22 +242,22 @@ class Consumer(BackgroundLoop):
             ended,
             unstarted,
             [
-                each
-                for each in self._active.values()
-                if each.until_ms is not None and each.until_ms - now_ms < lease_ms // 2
+                task
+                for task in self._active.values()
+                if task.until_ms is not None and task.until_ms - now_ms < lease_ms // 2
             ],
             self._receive_limit() if is_receiving and not self._stopping.is_set() else 0,
             is_busy=bool(self._active),
             checks_empty=bool(self._drains) and not self._active,
         )
         began_ns = time.time_ns()
-        found = self._in_store(lambda: self._unit_of_work.run(request))
-        for name, count in vars(found.counts).items():
+        result = self._in_store(lambda: self._unit_of_work.run(request))
+        for name, count in vars(result.counts).items():
             setattr(self.counts, name, getattr(self.counts, name) + count)
-        self._report.committed(ended, found)
+        self._report.committed(ended, result)
         self._pace.done(len(ended))
-        self._start_tasks(found.received, began_ns)
-        return found
+        self._start_tasks(result.received, began_ns)
+        return result
 
     def _collect(self) -> list[MessageTask]:
         """Return the ended attempts. A fault ends the consumer once the others are settled.
@@ -275,8 +275,8 @@ class Consumer(BackgroundLoop):
             else:
                 self._unstarted.append(task)
                 self._fail(task.fault)
-        self._has_handled = self._has_handled or any(each.result in _HANDLED for each in ended)
-        handler_error = next((each.handler_error for each in ended if each.handler_error is not None), None)
+        self._has_handled = self._has_handled or any(task.result in _HANDLED for task in ended)
+        handler_error = next((task.handler_error for task in ended if task.handler_error is not None), None)
         if handler_error is not None and not self._has_handled:
             self._fail(handler_error)
         return ended
@@ -284,7 +284,7 @@ class Consumer(BackgroundLoop):
     def _receive_limit(self) -> int:
         """Return the number of messages to receive: one per free place, or some in advance if handlers are short."""
         active, ahead = len(self._active), self._pace.ahead
-        if any(each.is_alone for each in self._active.values()):
+        if any(task.is_alone for task in self._active.values()):
             return 0
         if self._is_limited or ahead <= self._concurrency:  # limited messages begin at once, so that the rate holds
             return max(0, self._concurrency - active)
@@ -311,13 +311,13 @@ class Consumer(BackgroundLoop):
 
     @override
     def _rest(self) -> None:
-        found = self._last_result
-        if (found.is_more and self._receive_limit()) or self._news.is_set() or self._stopping.is_set():
+        result = self._last_result
+        if (result.is_more and self._receive_limit()) or self._news.is_set() or self._stopping.is_set():
             return
         if self._active or self._unstarted or self._drains:
             wait_s = min(limits.POLL_S, self._unit_of_work.lease_ms / 4000)
-            if found.due_ms is not None and self._receive_limit():
-                wait_s = min(wait_s, max(found.due_ms - self._queue.writer.clock(), 1) / 1000)
+            if result.due_ms is not None and self._receive_limit():
+                wait_s = min(wait_s, max(result.due_ms - self._queue.writer.clock(), 1) / 1000)
             self._gather(wait_s)
             return
         began_ns = time.time_ns()

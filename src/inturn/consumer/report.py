@@ -29,17 +29,17 @@ class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
     def received(self, deliveries: Iterable[Delivery], began_ns: int) -> None:
         """Report the messages that a transaction has received."""
         if observer.active is not None:
-            observer.active.received(self._queue, [each.entry.attributes for each in deliveries], began_ns)
+            observer.active.received(self._queue, [delivery.entry.attributes for delivery in deliveries], began_ns)
 
-    def committed(self, ended: Iterable[MessageTask], found: MessageWorkResult) -> None:
+    def committed(self, ended: Iterable[MessageTask], result: MessageWorkResult) -> None:
         """Report the attempts of a committed transaction."""
         if measures.is_on:
-            for name, count in vars(found.counts).items():
+            for name, count in vars(result.counts).items():
                 self._measures.counts[name] += count
             for task in ended:
                 if task.duration_s is not None:
                     self._measures.handler_seconds.add(task.duration_s)
-        for attempt in found.failed:
+        for attempt in result.failed:
             self._log_failed(attempt)
 
     def _log_failed(self, failed: FailedTask) -> None:

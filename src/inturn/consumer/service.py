@@ -33,10 +33,10 @@ class ConsumerService(LoopService):
         if not jobs:
             raise InputError("nothing to run; pass a handler and a queue, or --config with [[consumers]]")
         places = [(job.database, job.queue) for job in jobs]
-        twice = next((job for job in jobs if places.count((job.database, job.queue)) > 1), None)
-        if twice is not None:  # each would get some of the messages, by chance
+        repeated = next((job for job in jobs if places.count((job.database, job.queue)) > 1), None)
+        if repeated is not None:  # each would get some of the messages, by chance
             raise InputError(
-                f"queue {twice.queue!r} of {twice.database} has two consumers; use one with a higher concurrency"
+                f"queue {repeated.queue!r} of {repeated.database} has two consumers; use one with a higher concurrency"
             )
         self._jobs = jobs
         super().__init__([job.consumer for job in jobs])

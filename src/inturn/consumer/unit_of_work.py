@@ -224,65 +224,67 @@ class MessageUnitOfWork:
         return why_spent(delivery.attempts, self._retry.times) if delivery.lapsed else ""
 
     def _transact(self, store: Store, now_ms: int, request: MessageWorkRequest) -> MessageWorkResult:
-        queue, found = queue_of(store, self._queue.name), MessageWorkResult(now_ms)
-        self._settle(store, queue, request, found)
+        queue, result = queue_of(store, self._queue.name), MessageWorkResult(now_ms)
+        self._settle(store, queue, request, result)
         if request.max_messages:
-            self._receive(store, queue, request, found)
-        if request.checks_empty and found.found_none:
+            self._receive(store, queue, request, result)
+        if request.checks_empty and result.found_none:
             depth = store.depth(queue, now_ms)
-            found.is_empty = not (depth.in_flight or depth.delayed)
-        return found
+            result.is_empty = not (depth.in_flight or depth.delayed)
+        return result
 
-    def _receive(self, store: Store, queue: QueueInfo, request: MessageWorkRequest, found: MessageWorkResult) -> None:
+    def _receive(self, store: Store, queue: QueueInfo, request: MessageWorkRequest, result: MessageWorkResult) -> None:
         max_messages = request.max_messages
         rule = LapsedRule.NONE if request.is_busy else LapsedRule.ALONE
         receive_request = ReceiveRequest(1, self.lease_ms, lapsed=rule)
         if any(self._rates):
             limited = receive_request._replace(limit=max_messages)
-            within = receive_within(store, queue, limited, self._rates, found.now_ms)
-            found.received, found.is_more = within.deliveries, within.is_more
-            found.found_none = not (within.deliveries or within.is_more or within.is_stopped)
+            within = receive_within(store, queue, limited, self._rates, result.now_ms)
+            result.received, result.is_more = within.deliveries, within.is_more
+            result.found_none = not (within.deliveries or within.is_more or within.is_stopped)
         else:
-            found.received = [
-                each for part in store.receive(queue, [receive_request] * max_messages, found.now_ms) for each in part
+            result.received = [
+                delivery
+                for part in store.receive(queue, [receive_request] * max_messages, result.now_ms)
+                for delivery in part
             ]
-            found.is_more = len(found.received) == max_messages
-            found.found_none = not found.received
-        found.due_ms = queue.due_ms
+            result.is_more = len(result.received) == max_messages
+            result.found_none = not result.received
+        result.due_ms = queue.due_ms
 
-    def _settle(self, store: Store, queue: QueueInfo, request: MessageWorkRequest, found: MessageWorkResult) -> None:
+    def _settle(self, store: Store, queue: QueueInfo, request: MessageWorkRequest, result: MessageWorkResult) -> None:
         """Settle messages, then park the groups whose retries are used up."""
-        settlements = ((each, self._settlement_of(store, queue, each, found)) for each in request.ended)
-        changes = [(each, change) for each, change in settlements if change is not None]
-        for each in request.unstarted:
-            attempts = each.message.attempts - 1
-            changes.append((each, each.settlement(SettleAction.NACK, attempts=attempts)))
-        changes += [(each, each.settlement(SettleAction.EXTEND, self.lease_ms)) for each in request.extend]
+        settlements = ((task, self._settlement_of(store, queue, task, result)) for task in request.ended)
+        changes = [(task, change) for task, change in settlements if change is not None]
+        for task in request.unstarted:
+            attempts = task.message.attempts - 1
+            changes.append((task, task.settlement(SettleAction.NACK, attempts=attempts)))
+        changes += [(task, task.settlement(SettleAction.EXTEND, self.lease_ms)) for task in request.extend]
         if not changes:
             return
-        verdicts = store.settle(queue, [change for _, change in changes], found.now_ms)
-        for (each, change), verdict in zip(changes, verdicts, strict=True):
+        verdicts = store.settle(queue, [change for _, change in changes], result.now_ms)
+        for (task, change), verdict in zip(changes, verdicts, strict=True):
             is_done = verdict is SettleResult.DONE
             if change.act is SettleAction.EXTEND:
-                each.until_ms = found.now_ms + self.lease_ms if is_done else None
-            elif each.result is not None and not is_done:
-                found.add_lost(each)
-            elif each.result is not None:
-                self._count_outcome(store, queue, each, change, found)
+                task.until_ms = result.now_ms + self.lease_ms if is_done else None
+            elif task.result is not None and not is_done:
+                result.add_lost(task)
+            elif task.result is not None:
+                self._count_outcome(store, queue, task, change, result)
 
     def _settlement_of(
-        self, store: Store, queue: QueueInfo, ended: MessageTask, found: MessageWorkResult
+        self, store: Store, queue: QueueInfo, ended: MessageTask, result: MessageWorkResult
     ) -> Settlement | None:
         """Return the change of a message whose attempt has ended; None: no change is needed, and it is counted."""
         if ended.result is TaskResult.DONE:
             return ended.settlement(SettleAction.ACK)
         if ended.result is TaskResult.FAILED:
-            found.counts.failed += 1
+            result.counts.failed += 1
             return self._after_failure(store, queue, ended)
         if ended.result is TaskResult.COMMITTED:
-            found.counts.done += 1
+            result.counts.done += 1
         else:
-            found.add_lost(ended)
+            result.add_lost(ended)
         return None
 
     def _after_failure(self, store: Store, queue: QueueInfo, failed: MessageTask) -> Settlement:
@@ -301,10 +303,10 @@ class MessageUnitOfWork:
         return failed.settlement(SettleAction.NACK, attempts=0)  # after a resume all attempts are new
 
     def _count_outcome(
-        self, store: Store, queue: QueueInfo, ended: MessageTask, change: Settlement, found: MessageWorkResult
+        self, store: Store, queue: QueueInfo, ended: MessageTask, change: Settlement, result: MessageWorkResult
     ) -> None:
         """Count the outcome of a message; park its group if its retries are used up."""
-        counts, act = found.counts, change.act
+        counts, act = result.counts, change.act
         outcome: AttemptOutcome
         pause_ms = change.ms or 0
         if act is SettleAction.ACK:
@@ -318,12 +320,12 @@ class MessageUnitOfWork:
             outcome = "dead-lettered"
         elif change.attempts is None:
             outcome = "retried"
-        elif self._park(store, queue, ended, found.now_ms):
+        elif self._park(store, queue, ended, result.now_ms):
             counts.parked += 1
             outcome = "parked"
         else:
             outcome, pause_ms = "tried again", limits.PARK_AGAIN_MS
-        found.failed.append(FailedTask(ended, outcome, pause_ms / 1000))
+        result.failed.append(FailedTask(ended, outcome, pause_ms / 1000))
 
     def _park(self, store: Store, queue: QueueInfo, ended: MessageTask, now_ms: int) -> bool:
         """Park the group of a message, or hide the message for a time; return whether the group is parked."""

@@ -59,7 +59,7 @@ class http:  # noqa: N801 - it is called as a function is
             raise InputError(f"denied_s is {denied_s!r}; expected a number of seconds, 0 or more")
         self._denied_s, self._denied_since = denied_s, dict[str, float]()  # by effect id
         self._url, self._headers, self._timeout_s = url, dict(headers or {}), timeout_s
-        self._secrets = [_key(each) for each in ([secret] if isinstance(secret, str) else secret)]
+        self._secrets = [_key(value) for value in ([secret] if isinstance(secret, str) else secret)]
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def __call__(self, output: Any, effect_id: str) -> None:
@@ -108,11 +108,11 @@ class http:  # noqa: N801 - it is called as a function is
             return {}
         now = str(int(time.time()))
         signed = b".".join((effect_id.encode(), now.encode(), body))
-        made = [base64.b64encode(hmac.digest(each, signed, hashlib.sha256)).decode() for each in self._secrets]
+        signatures = [base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in self._secrets]
         return {
             "webhook-id": effect_id,
             "webhook-timestamp": now,
-            "webhook-signature": " ".join(f"v1,{each}" for each in made),
+            "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
         }
 
 

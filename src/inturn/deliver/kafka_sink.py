@@ -80,11 +80,11 @@ class kafka:  # noqa: N801 - it is called as a function is
             answers.append(error.args[0])
         except BufferError as error:
             raise DeliveryError(f"the producer for {self._topic!r} is full: {error}") from error
-        if (fault := answers[0]) is not None:
-            if fault.fatal():  # this producer can no longer be used
+        if (failure := answers[0]) is not None:
+            if failure.fatal():  # this producer can no longer be used
                 self._producer = None
-            kind = DeliveryRefused if fault.code() in self._final else DeliveryError
-            raise kind(f"topic {self._topic!r}: {fault.str()} ({fault.name()})")
+            kind = DeliveryRefused if failure.code() in self._final else DeliveryError
+            raise kind(f"topic {self._topic!r}: {failure.str()} ({failure.name()})")
 
     def _open_producer(self) -> "Producer":
         """Return the producer; it is created in the process that uses it."""

@@ -60,4 +60,4 @@ def _is_transient(response: Any) -> bool:
     """Return whether a retry may succeed."""
     code, status = response["Error"].get("Code", ""), response["ResponseMetadata"].get("HTTPStatusCode", 500)
     transient = ("Throttl", "TooManyRequests", "ExpiredToken", "RequestExpired", "OverLimit")
-    return status >= 500 or status == 429 or any(each in code for each in transient)
+    return status >= 500 or status == 429 or any(name in code for name in transient)

@@ -74,8 +74,8 @@ def signed_in(scope: Scope) -> str:
     if getattr(user, "is_authenticated", False):
         for name in ("identity", "display_name"):
             with contextlib.suppress(AttributeError, NotImplementedError):  # Starlette's BaseUser has none
-                if found := getattr(user, name):
-                    return f"user {found}"
+                if value := getattr(user, name):
+                    return f"user {value}"
         raise SetupError(f"{type(user).__name__} has no identity; pass a function user= to IdempotencyMiddleware")
     sent = b"\n".join(_values(scope, b"authorization"))
     return hashlib.sha256(sent).hexdigest() if sent else ""

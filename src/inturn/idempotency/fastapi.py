@@ -25,7 +25,7 @@ async def requires_key(
             f"{request.method} {request.url.path} requires a key, but no IdempotencyMiddleware handles it: call "
             "app.add_middleware(IdempotencyMiddleware, keys=keys), with methods= for methods other than POST and PATCH"
         )
-    found: KeyedRequest | None = request.scope[IN_SCOPE]
-    if found is None:
+    keyed: KeyedRequest | None = request.scope[IN_SCOPE]
+    if keyed is None:
         raise KeyMissing("this operation requires an Idempotency-Key")
-    return found
+    return keyed

@@ -46,4 +46,4 @@ def _pieces(content_types: Sequence[bytes], body: bytes) -> list[bytes] | None:
     before, *pieces = (b"\r\n" + body).split(b"\r\n--" + boundary)
     if before or not pieces or pieces.pop() not in (b"--", b"--\r\n"):
         return None
-    return pieces if all(each.startswith(b"\r\n") and boundary not in each for each in pieces) else None
+    return pieces if all(piece.startswith(b"\r\n") and boundary not in piece for piece in pieces) else None

@@ -140,12 +140,12 @@ class _Call:
 
     def __call__(self) -> KeyAnswer:
         """Run the command."""
-        found: KeyAnswer = self._command.run(self._server, 0)
+        answer: KeyAnswer = self._command.run(self._server, 0)
         with self._mutex:
-            self._found, is_gone = found, self._is_gone
+            self._found, is_gone = answer, self._is_gone
         if is_gone:
             self._undo()
-        return found
+        return answer
 
     def abandon(self) -> Callable[[], None] | None:
         """Note that no caller waits for the answer; return the function that undoes it, if it has already arrived."""

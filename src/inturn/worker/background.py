@@ -49,7 +49,7 @@ class BackgroundLoop(ThreadLoop):
     """A loop that takes messages until it is stopped, for ``with``, and passes them to a pool of threads.
 
     Args:
-        what: kind of loop, such as ``worker``, for its logger, its thread and error texts.
+        role: kind of loop, such as ``worker``, for its logger, its thread and error texts.
         queue: the name of its queue.
         grace_s: how long a stop waits for running handlers, and for a database that is unavailable, in seconds.
         on_error: called in the loop's own thread with the error that has ended it.
@@ -64,13 +64,13 @@ class BackgroundLoop(ThreadLoop):
     _report: LoopReport[Any]
     _pool: ThreadPool[Any]
 
-    def __init__(self, what: str, queue: str, grace_s: float, on_error: OnError | None = None) -> None:
+    def __init__(self, role: str, queue: str, grace_s: float, on_error: OnError | None = None) -> None:
         if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not grace_s >= 0:
             raise InputError(f"grace_s is {grace_s!r}; expected a number of seconds, 0 or more")
-        super().__init__(f"inturn-{what}-loop")
+        super().__init__(f"inturn-{role}-loop")
         self.is_available = True
-        self._what, self._queue_name, self._grace_s, self._on_error = what, queue, grace_s, on_error
-        self._log = EventLogger(what)
+        self._role, self._queue_name, self._grace_s, self._on_error = role, queue, grace_s, on_error
+        self._log = EventLogger(role)
         self._until: float | None = None  # the end of the grace, by the monotonic clock
         self._news = threading.Event()
         self._drained = threading.Event()  # all received work has begun
@@ -122,7 +122,7 @@ class BackgroundLoop(ThreadLoop):
         while not empty.wait(limits.POLL_S):
             self.check()
             if until is not None and time.monotonic() > until:
-                raise TimeoutError(f"the {self._what} still has work to do after {timeout_s} s")
+                raise TimeoutError(f"the {self._role} still has work to do after {timeout_s} s")
 
     def check(self) -> None:
         """Check that it is running.
@@ -133,7 +133,7 @@ class BackgroundLoop(ThreadLoop):
         """
         if self._thread is None or not self._thread.is_alive():
             self._notify()
-            raise InputError(f"the {self._what} is not running: it was not started, or it was stopped")
+            raise InputError(f"the {self._role} is not running: it was not started, or it was stopped")
 
     def _ended(self) -> None:
         """Note, in a thread of the pool, that some work has ended."""
@@ -185,11 +185,11 @@ class BackgroundLoop(ThreadLoop):
         if error is None:
             self.is_available = True
             self._log.warning(
-                "available", self._queue_name, f"the {self._what} of %(queue)r continues", queue=self._queue_name
+                "available", self._queue_name, f"the {self._role} of %(queue)r continues", queue=self._queue_name
             )
         elif self.is_available:
             self.is_available = False
-            text = f"the {self._what} of %(queue)r waits because its database is unavailable: %(why)s"
+            text = f"the {self._role} of %(queue)r waits because its database is unavailable: %(why)s"
             self._log.warning("unavailable", self._queue_name, text, queue=self._queue_name, why=str(error))
         self._report.up(is_up=self.is_available)
 
@@ -198,10 +198,10 @@ class BackgroundLoop(ThreadLoop):
         self._run()
         if self._error is None:
             return
-        text = f"the {self._what} of %(queue)r has ended with %(error)s"
+        text = f"the {self._role} of %(queue)r has ended with %(error)s"
         error = type(self._error).__name__
-        said = text_of(self._error)
-        self._log.error("ended", self._queue_name, text, payload=said, queue=self._queue_name, error=error)
+        payload = text_of(self._error)
+        self._log.error("ended", self._queue_name, text, payload=payload, queue=self._queue_name, error=error)
         if self._on_error is not None:
             self._on_error(self._error)
 

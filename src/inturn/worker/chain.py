@@ -79,14 +79,14 @@ class Chain:
             self._message(text, "group", "effect id")
 
     def send(
-        self, store: QueueAndPipelineStore, info: PipelineInfo, kept: Sequence[GroupUpdate], claims: int, now_ms: int
+        self, store: QueueAndPipelineStore, info: PipelineInfo, updates: Sequence[GroupUpdate], claims: int, now_ms: int
     ) -> tuple[list[GroupUpdate], int, int]:
         """Send outputs as far as there is room: those of the outbox, which are older, and then those of turns.
 
         Args:
             store: the store.
             info: the pipeline.
-            kept: the updates by turns.
+            updates: the updates by turns.
             claims: the maximum number of groups whose outputs are read from the outbox.
             now_ms: the time.
 
@@ -100,20 +100,21 @@ class Chain:
             NoSuchQueue: if the queue was deleted.
         """
         drained, is_full = self._drain(store, info, claims, now_ms) if claims else (0, False)
-        makers = [each.record.group for each in kept if each.outputs]
+        makers = [update.record.group for update in updates if update.outputs]
         if not makers:
-            return list(kept), drained, drained
-        behind = {each.group for each in store.pipelines.pending_deliveries(info.number, makers, len(makers))}
-        outputs = [output for each in kept if each.record.group not in behind for output in each.outputs]
-        drafts = [] if is_full else [self._draft(each) for each in outputs]
+            return list(updates), drained, drained
+        pending = {delivery.group for delivery in store.pipelines.pending_deliveries(info.number, makers, len(makers))}
+        outputs = [output for update in updates if update.record.group not in pending for output in update.outputs]
+        drafts = [] if is_full else [self._draft(output) for output in outputs]
         sent = self._put(store, drafts, now_ms)
         if is_full or (outputs and not sent):
             raise QueueFull(f"the queue {self.queue!r} has no room for the outputs of {info.name!r}")
-        gone = {output.effect_id for output in outputs[:sent]}
-        left = [
-            each._replace(outputs=[output for output in each.outputs if output.effect_id not in gone]) for each in kept
+        sent_ids = {output.effect_id for output in outputs[:sent]}
+        remaining = [
+            update._replace(outputs=[output for output in update.outputs if output.effect_id not in sent_ids])
+            for update in updates
         ]
-        return left, drained, drained + sent
+        return remaining, drained, drained + sent
 
     def _drain(self, store: QueueAndPipelineStore, info: PipelineInfo, claims: int, now_ms: int) -> tuple[int, bool]:
         """Send outputs of the outbox, in order within a group; return their number, and whether the queue is full."""
@@ -153,14 +154,14 @@ class Chain:
             group = group if to.group is None else self._field(content, to.group, "group")
             revision = None if to.revision is None else self._field(content, to.revision, "revision")
         attributes = None if trace is None else {"traceparent": trace}
-        made = draft(text, group=group, revision=revision, dedup_id=effect_id, attributes=attributes)
-        return made._replace(content=Content.JSON)
+        built = draft(text, group=group, revision=revision, dedup_id=effect_id, attributes=attributes)
+        return built._replace(content=Content.JSON)
 
-    def _field(self, content: Any, path: str, what: str) -> Any:
+    def _field(self, content: Any, path: str, role: str) -> Any:
         value = value_at(content, path)
         if value is None:
-            msg = f"the output {content!r:.200} has no field {path!r}, which is the {what} of its message in the queue "
-            raise InputError(f"{msg}{self.queue!r}; emit the field, or change ToQueue(…, {what}={path!r})")
+            msg = f"the output {content!r:.200} has no field {path!r}, which is the {role} of its message in the queue "
+            raise InputError(f"{msg}{self.queue!r}; emit the field, or change ToQueue(…, {role}={path!r})")
         return value
 
 

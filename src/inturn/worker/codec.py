@@ -31,30 +31,39 @@ _ENCODER = msgspec.msgpack.Encoder()
 _STATES = msgspec.msgpack.Encoder(enc_hook=fields_of)
 
 
-def place_of(line: Timeline, version: int = 1) -> bytes:
+def place_of(timeline: Timeline, version: int = 1) -> bytes:
     """Encode a timeline, without its held messages, with the version of the pipeline."""
-    memory = (bytes(line.memory), line.external_ids) if line.external_ids else bytes(line.memory)
+    memory = (bytes(timeline.memory), timeline.external_ids) if timeline.external_ids else bytes(timeline.memory)
     return _ENCODER.encode(
-        StoredPlace(line.epoch, line.reached, memory, line.skipped, line.parked, line.error, version, line.conflicts)
+        StoredPlace(
+            timeline.epoch,
+            timeline.reached,
+            memory,
+            timeline.skipped,
+            timeline.parked,
+            timeline.error,
+            version,
+            timeline.conflicts,
+        )
     )
 
 
-def timeline_of(pipeline: Pipeline, line: GroupRecord | None) -> Timeline:
+def timeline_of(pipeline: Pipeline, record: GroupRecord | None) -> Timeline:
     """Return the timeline of a group, without its held messages."""
-    if line is None:
+    if record is None:
         return pipeline.order.timeline()
-    at = stored_place(line)
-    parked = None if at.parked is None else Status(at.parked)
-    memory, external_ids = at.memory if isinstance(at.memory, tuple) else (at.memory, 0)
+    place = stored_place(record)
+    parked = None if place.parked is None else Status(place.parked)
+    memory, external_ids = place.memory if isinstance(place.memory, tuple) else (place.memory, 0)
     return pipeline.order.timeline(
-        epoch=at.epoch,
-        reached=at.reached,
+        epoch=place.epoch,
+        reached=place.reached,
         memory=memory,
-        skipped=at.skipped,
+        skipped=place.skipped,
         parked=parked,
-        error=at.error,
+        error=place.error,
         external_ids=external_ids,
-        conflicts=at.conflicts,
+        conflicts=place.conflicts,
     )
 
 
@@ -76,29 +85,31 @@ class WorkerStateCodec:
             return _ENCODER.encode(state.value)
         try:
             data = _STATES.encode(state)
-            again = self._decoder.decode(data)
+            reread = self._decoder.decode(data)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             msg = f"pipeline {self._name!r}: the state {state!r} cannot be stored: {error}; use JSON values, or a type"
             raise StateError(msg) from error
-        if again != state and repr(again) != repr(state):  # NaN does not equal itself
-            msg = f"pipeline {self._name!r}: the state {state!r} would be read back as {again!r}; set its type: state=…"
+        if reread != state and repr(reread) != repr(state):  # NaN does not equal itself
+            msg = (
+                f"pipeline {self._name!r}: the state {state!r} would be read back as {reread!r}; set its type: state=…"
+            )
             raise StateError(msg)
         return data
 
-    def read(self, line: GroupRecord) -> Any:
+    def read(self, record: GroupRecord) -> Any:
         """Return a group's state, upgraded to the current version; an ``OldState`` if that fails.
 
         Raises:
             StateError: if it cannot be read.
         """
-        at = stored_place(line)
-        if line.state == ERASED_STATE and at.parked == Status.GIVEN_UP:
+        place = stored_place(record)
+        if record.state == ERASED_STATE and place.parked == Status.GIVEN_UP:
             return self._pipeline.first_state()
-        version = at.version
+        version = place.version
         if version == self._pipeline.version:
-            return self.decode(line.state)
+            return self.decode(record.state)
         versions.check(self._pipeline, version, None)
-        old = msgspec.to_builtins(msgspec.msgpack.decode(line.state), str_keys=True)
+        old = msgspec.to_builtins(msgspec.msgpack.decode(record.state), str_keys=True)
         return versions.upgraded(self._pipeline, old, version)
 
     def decode(self, data: bytes) -> Any:
@@ -153,8 +164,8 @@ class MessageDecoder:
         self._pipeline = pipeline
         kind: Any = pipeline.message  # mypy does not know that a type[Any] can be hashed
         fields = places(kind) if kind else ()
-        self._names = {each.name: each.key for each in fields}
-        self._plain = [(each.name, each.key) for each in fields if each.fill is None]
+        self._names = {field.name: field.key for field in fields}
+        self._plain = [(field.name, field.key) for field in fields if field.fill is None]
         self._defaults = _class_defaults(kind)
 
     def group_of(self, envelope: StoredMessage) -> str | None:
@@ -219,12 +230,12 @@ class MessageDecoder:
             InputError: if the new content does not fit.
         """
         content = {**self.held_content(entry), **new}
-        made = remake(self._pipeline, entry, new)  # for its checks
+        rebuilt = remake(self._pipeline, entry, new)  # for its checks
         try:
-            made.message, made.ref = self.message(content), msgspec.json.encode(content).decode()
+            rebuilt.message, rebuilt.ref = self.message(content), msgspec.json.encode(content).decode()
         except Misfit as error:
             raise InputError(str(error)) from error
-        return made
+        return rebuilt
 
     def _filled(self, envelope: StoredMessage) -> dict[str, Any]:
         """Return the fields of the body, with missing ones filled from the envelope."""
@@ -238,12 +249,12 @@ class MessageDecoder:
             raise Misfit(f"the body is a JSON {type(body).__name__}; expected an object with the message's fields")
         pipeline = self._pipeline
         body = by_name(pipeline.message, body)
-        given = (
+        values = (
             (pipeline.group, envelope.group),
             (pipeline.revision, envelope.revision),
             (pipeline.id, envelope.dedup_id),
         )
-        for name, value in given:
+        for name, value in values:
             if name is None or value is None:
                 continue
             own = value_at(body, name)
@@ -257,17 +268,17 @@ class MessageDecoder:
 
     def _entry(self, content: dict[str, Any], number: int) -> TimelineEntry:
         pipeline = self._pipeline
-        given = self.message(content)
-        message, fields = message_of(pipeline, given)
+        instance = self.message(content)
+        message, fields = message_of(pipeline, instance)
         try:
-            _, _, entry = placed(pipeline, message, fields, 0, given)
-        except Unplaced as fault:
-            raise Misfit(fault.why) from fault
+            _, _, entry = placed(pipeline, message, fields, 0, instance)
+        except Unplaced as error:
+            raise Misfit(error.why) from error
         if pipeline.time is not None:  # the message may have neither its nanoseconds nor its arrival
-            time, came = finest(pipeline, value_at(message, pipeline.time), content), number
+            time, arrival = finest(pipeline, value_at(message, pipeline.time), content), number
             if pipeline.arrival is not None:
-                came = value_at(message, pipeline.arrival) or value_at(content, pipeline.arrival)
-            entry.tie = pipeline.order.tie(time, came, entry.id or "")
+                arrival = value_at(message, pipeline.arrival) or value_at(content, pipeline.arrival)
+            entry.tie = pipeline.order.tie(time, arrival, entry.id or "")
         return entry
 
     def message(self, content: dict[str, Any]) -> Any:
@@ -282,12 +293,12 @@ class MessageDecoder:
         values = {key: value for name, key in self._plain if (value := content.get(name)) is not None}
         if len(values) < len(self._names):  # something is null or absent, or may contain records
             fields = filled(kind, content)
-            why = lacking(kind, fields)
-            if why is not None:
-                raise Misfit(why)
+            reason = lacking(kind, fields)
+            if reason is not None:
+                raise Misfit(reason)
             values = {self._names[name]: value for name, value in fields.items()}
         try:
-            made: Any = (
+            instance: Any = (
                 make(kind, values) if is_model(kind) else msgspec.convert(values, kind, strict=False, dec_hook=decoded)
             )
         except msgspec.ValidationError as error:  # or, as its cause, an error of the type's checks
@@ -295,16 +306,16 @@ class MessageDecoder:
         except Exception as error:  # the type's own checks may raise anything
             raise Misfit(refusal(kind, error)) from error
         if self._defaults:
-            for name in self._defaults.keys() - vars(made).keys():
-                object.__setattr__(made, name, self._defaults[name])  # it may be frozen
-        return made
+            for name in self._defaults.keys() - vars(instance).keys():
+                object.__setattr__(instance, name, self._defaults[name])  # it may be frozen
+        return instance
 
 
 def _class_defaults(kind: type | None) -> dict[str, Any]:
     """Return defaults that msgspec leaves to the class: it would omit them if the message is part of an output."""
     if kind is None or not dataclasses.is_dataclass(kind) or not kind.__dictoffset__:
         return {}
-    return {each.name: each.default for each in dataclasses.fields(kind) if each.default is not dataclasses.MISSING}
+    return {field.name: field.default for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING}
 
 
 def _with(body: dict[str, Any], name: str, value: Any) -> Any:

@@ -26,9 +26,9 @@ def check_definition(pipeline: Pipeline, info: PipelineInfo) -> None:
         StoreMismatch: if it is another pipeline.
         StateError: if its version or its state type does not fit.
     """
-    mine = definition_of(pipeline)
+    definition = definition_of(pipeline)
     for name in ("group", "order", "id"):
-        if info.about[name] != mine[name]:
-            msg = f"the store has a pipeline {info.name!r} with {name}={info.about[name]!r}, not {mine[name]!r}; "
+        if info.about[name] != definition[name]:
+            msg = f"the store has a pipeline {info.name!r} with {name}={info.about[name]!r}, not {definition[name]!r}; "
             raise StoreMismatch(msg + "give this pipeline another name")
     versions.check(pipeline, int(info.about.get("version", 1)), info.about.get("state"))

@@ -17,54 +17,56 @@ from inturn.worker.definition import check_definition
 from inturn.worker.group_task import GroupRunner, GroupTask
 
 
-def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> Iterator[DryRun]:
+def dry_run(pipeline: Pipeline, inspector: DatabaseInspector, draft: DecisionDraft) -> Iterator[DryRun]:
     """Yield the effect that each decision of a draft would have, if a worker with this pipeline applied it now.
 
     The handler is retried without pauses.
 
     Args:
         pipeline: the pipeline, with the corrected handler.
-        at: the stored pipeline.
+        inspector: the stored pipeline.
         draft: the decisions; see :meth:`inturn.core.pipeline.decision_service.DecisionService.prepare`.
 
     Raises:
-        StoreMismatch: if the database has another pipeline of this name, or ``at`` has another name.
+        StoreMismatch: if the database has another pipeline of this name, or ``inspector`` has another name.
         StateError: if the state type no longer fits, or a state cannot be stored.
         HandlerError: if the handler is not pure, so that a state cannot be rebuilt.
     """
-    info = at.info()
+    info = inspector.info()
     if pipeline.name != info.name:
         raise StoreMismatch(f"the pipeline is {pipeline.name!r}; expected the stored pipeline {info.name!r}")
     if info.about:  # it has run
         check_definition(pipeline, info)
-    runner = GroupRunner(pipeline, at.read, lambda _seconds: None)
-    yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
+    runner = GroupRunner(pipeline, inspector.read, lambda _seconds: None)
+    yield from (DryRun(group, reason, None, None) for group, reason in draft.void.items())
     for first in range(0, len(draft.decisions), limits.DECIDED_AT_ONCE):
         part = draft.decisions[first : first + limits.DECIDED_AT_ONCE]
-        now_us = at.now_ms() * 1000
-        lines, pending = at.read(lambda kept, number, part=part: _stored(kept, number, part))  # type: ignore[misc]
-        for each in part:
-            decided = StoredDecision(each.name, each.group, msgspec.json.encode(each).decode())
-            line = lines.get(each.group)
-            turn = GroupTask(each.group, decisions=[*pending.get(each.group, ()), decided], record=line, now_us=now_us)
-            yield _result(runner, turn, each)
+        now_us = inspector.now_ms() * 1000
+        records, pending = inspector.read(lambda store, number, part=part: _stored(store, number, part))  # type: ignore[misc]
+        for decision in part:
+            decided = StoredDecision(decision.name, decision.group, msgspec.json.encode(decision).decode())
+            record = records.get(decision.group)
+            task = GroupTask(
+                decision.group, decisions=[*pending.get(decision.group, ()), decided], record=record, now_us=now_us
+            )
+            yield _result(runner, task, decision)
 
 
 def _stored(
-    kept: PipelineStore, number: int, decisions: Sequence[Decision]
+    store: PipelineStore, number: int, decisions: Sequence[Decision]
 ) -> tuple[dict[str, GroupRecord], dict[str, list[StoredDecision]]]:
     """Return the records of groups, and earlier decisions about them that are not applied yet."""
-    groups = [each.group for each in decisions]
-    lines = {line.group: line for line in kept.records(number, groups)}
-    if not kept.decisions(number, 1):  # the usual case
-        return lines, {}
-    return lines, {group: kept.decisions(number, limits.GROUPS_AT_ONCE, group) for group in groups}
+    groups = [decision.group for decision in decisions]
+    records = {record.group: record for record in store.records(number, groups)}
+    if not store.decisions(number, 1):  # the usual case
+        return records, {}
+    return records, {group: store.decisions(number, limits.GROUPS_AT_ONCE, group) for group in groups}
 
 
-def _result(runner: GroupRunner, turn: GroupTask, decision: Decision) -> DryRun:
-    result = runner.run(turn)
-    before = None if turn.record is None else status_of(turn.record)
+def _result(runner: GroupRunner, task: GroupTask, decision: Decision) -> DryRun:
+    result = runner.run(task)
+    before = None if task.record is None else status_of(task.record)
     after = None if result.update is None else status_of(result.update.record)
-    outputs = [msgspec.json.decode(each.output) for each in (result.update.outputs if result.update else ())]
+    outputs = [msgspec.json.decode(output.output) for output in (result.update.outputs if result.update else ())]
     void = result.verdicts[decision.name] or None
     return DryRun(decision.group, void, before, after, outputs, dict(result.journal.counts.rejected))

@@ -127,7 +127,7 @@ class GroupRunner:
 
     Args:
         pipeline: the pipeline.
-        look: reads data stored in addition to a group's record.
+        read_store: reads data stored in addition to a group's record.
         sleep: waits before a handler is retried.
         check: raises if outputs, as JSON, cannot be sent; their message then parks its group.
         retried: called for each retry with the turn, the error, and the pause in seconds.
@@ -136,7 +136,7 @@ class GroupRunner:
     def __init__(
         self,
         pipeline: Pipeline,
-        look: StoreReader,
+        read_store: StoreReader,
         sleep: Callable[[float], None],
         check: Callable[[Sequence[str]], None] | None = None,
         retried: Callable[[GroupTask, BaseException | None, float], None] = lambda _turn, _cause, _pause_s: None,
@@ -144,12 +144,12 @@ class GroupRunner:
         self.reader = MessageDecoder(pipeline)
         self._pipeline = pipeline
         self._states = codec.WorkerStateCodec(pipeline)
-        self._read_store = look
+        self._read_store = read_store
         self._sleep = sleep
         self._check = check
         self._retried = retried
 
-    def run(self, turn: GroupTask) -> GroupResult:
+    def run(self, task: GroupTask) -> GroupResult:
         """Run a turn.
 
         Raises:
@@ -159,21 +159,21 @@ class GroupRunner:
             StateError: if a state cannot be stored.
         """
         journal, rejected, verdicts = Journal(), list[RejectedMessage](), dict[str, str]()
-        entries = self._entries(turn, journal, rejected)
-        if turn.group is None or (turn.record is None and not entries):
-            for each in turn.decisions:
-                verdicts[each.name] = f"no group {turn.group!r}"
+        entries = self._entries(task, journal, rejected)
+        if task.group is None or (task.record is None and not entries):
+            for pending in task.decisions:
+                verdicts[pending.name] = f"no group {task.group!r}"
             return GroupResult(None, journal, rejected, verdicts)
-        line = codec.timeline_of(self._pipeline, turn.record)
-        is_whole = self._restore(turn, line, entries)
-        stored = {key: (entry, entry.since_us) for key, entry in line.held.items()}
-        before = turn.record
+        timeline = codec.timeline_of(self._pipeline, task.record)
+        is_whole = self._restore(task, timeline, entries)
+        stored = {key: (entry, entry.since_us) for key, entry in timeline.held.items()}
+        before = task.record
 
         def pause(seconds: float) -> None:
-            self._retried(turn, fold.cause, seconds)
-            turn.is_asleep = True
+            self._retried(task, fold.cause, seconds)
+            task.is_asleep = True
             self._sleep(seconds)
-            turn.is_asleep = False
+            task.is_asleep = False
 
         fold = Fold(
             self._pipeline,
@@ -181,71 +181,71 @@ class GroupRunner:
             pause,
             self._texts,
         )
-        if turn.is_alone:
-            fold.refused = fold.refused or turn.why_spent(self._pipeline.retry.times)
-        group = Group(turn.group, line, fold, journal, turn.now_us)
-        for each in turn.decisions:
-            decision = msgspec.json.decode(each.decision, type=Decision)
-            verdicts[each.name] = decide(group, decision, self.reader.remade, self.reader.held_content) or ""
+        if task.is_alone:
+            fold.refused = fold.refused or task.why_spent(self._pipeline.retry.times)
+        group = Group(task.group, timeline, fold, journal, task.now_us)
+        for pending in task.decisions:
+            decision = msgspec.json.decode(pending.decision, type=Decision)
+            verdicts[pending.name] = decide(group, decision, self.reader.remade, self.reader.held_content) or ""
         for entry in entries:
             group.process(entry)
-        group.finish(final=turn.is_final, is_quiet=turn.is_quiet)
+        group.finish(final=task.is_final, is_quiet=task.is_quiet)
         for name, entry, reason, detail in journal.rejected:
             rejected.append(RejectedMessage(name, reason, detail, self.reader.text(entry)))
-        now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
-        held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
-        gone = [stored[key][0].key for key in stored.keys() - now.keys()]
-        marks = [AppliedMark._make(each) for each in line.take_external()]
-        oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
-        made = self._outputs(turn.group, journal)
-        if turn.trace is not None:
-            made = [each._replace(trace=turn.trace) for each in made]
+        now = {key: (entry, entry.since_us) for key, entry in timeline.held.items()}
+        held = [_held(self.reader, pair[0]) for key, pair in now.items() if stored.get(key) != pair]
+        removed = [stored[key][0].key for key in stored.keys() - now.keys()]
+        marks = [AppliedMark._make(mark) for mark in timeline.take_external()]
+        oldest_us = self._oldest_us(task, timeline, removed, is_whole=is_whole)
+        outputs = self._outputs(task.group, journal)
+        if task.trace is not None:
+            outputs = [output._replace(trace=task.trace) for output in outputs]
         state = fold.state.value if isinstance(fold.state, OldState) else fold.state
-        newest_us = line.since_us() if is_whole else max((each.since_us for each in held), default=None)
-        due_us = self._due_us(turn, line, oldest_us, newest_us)
-        kept = GroupUpdate(self._record(turn, group, oldest_us, due_us), held, gone, made, marks, state)
-        return GroupResult(kept, journal, rejected, verdicts, fold.cause if fold.error else None)
+        newest_us = timeline.since_us() if is_whole else max((record.since_us for record in held), default=None)
+        due_us = self._due_us(task, timeline, oldest_us, newest_us)
+        update = GroupUpdate(self._record(task, group, oldest_us, due_us), held, removed, outputs, marks, state)
+        return GroupResult(update, journal, rejected, verdicts, fold.cause if fold.error else None)
 
-    def _entries(self, turn: GroupTask, journal: Journal, rejected: list[RejectedMessage]) -> list[TimelineEntry]:
+    def _entries(self, task: GroupTask, journal: Journal, rejected: list[RejectedMessage]) -> list[TimelineEntry]:
         """Return the valid messages, in the order of the queue."""
         entries = []
-        journal.counts.received = len(turn.deliveries)
-        for delivery in sorted(turn.deliveries, key=lambda each: each.entry.sequence_number):
+        journal.counts.received = len(task.deliveries)
+        for delivery in sorted(task.deliveries, key=lambda item: item.entry.sequence_number):
             reading = self.reader.read(delivery.entry)
-            if reading.entry is not None and reading.group == turn.group:
+            if reading.entry is not None and reading.group == task.group:
                 entries.append(reading.entry)
                 continue
             journal.counts.reject("invalid")
             body = delivery.entry.body
             text = body if isinstance(body, str) else body.decode(errors="replace")
-            why = reading.why or f"its group is {reading.group!r}, not {turn.group!r}"
-            rejected.append(RejectedMessage(reading.group, "invalid", why, text))
+            reason = reading.why or f"its group is {reading.group!r}, not {task.group!r}"
+            rejected.append(RejectedMessage(reading.group, "invalid", reason, text))
         return entries
 
-    def _restore(self, turn: GroupTask, line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
+    def _restore(self, task: GroupTask, timeline: Timeline, entries: Sequence[TimelineEntry]) -> bool:
         """Load the held messages and marks that this turn can use; return whether those are all held messages."""
-        stored = turn.record
+        stored = task.record
         if stored is None:
             return True
         group = stored.group
-        if unknown := line.external_marks(entries):
-            line.add_external(self._read_store(lambda kept, number: kept.marks(number, group, unknown)))
+        if unknown := timeline.external_marks(entries):
+            timeline.add_external(self._read_store(lambda store, number: store.marks(number, group, unknown)))
         if not stored.held:
             return True
-        moves = line.may_release(entries)
-        is_due = stored.due_us is not None and stored.due_us <= turn.now_us
-        is_whole = bool(turn.decisions) or is_due or turn.is_final
-        is_whole |= moves and (stored.held <= limits.HELD_AT_ONCE or not line.releases_first(entries))
+        moves = timeline.may_release(entries)
+        is_due = stored.due_us is not None and stored.due_us <= task.now_us
+        is_whole = bool(task.decisions) or is_due or task.is_final
+        is_whole |= moves and (stored.held <= limits.HELD_AT_ONCE or not timeline.releases_first(entries))
         # Of the messages that stay held, only copies of the new messages are looked up.
-        turns = [entry.turn for entry in entries] if line.order.has_revisions and not is_whole else None
-        ids = [entry.id or "" for entry in entries] if turns is None and not is_whole else None
-        found = self._read_store(lambda kept, number: kept.held(number, group, turns, ids))
+        positions = [entry.turn for entry in entries] if timeline.order.has_revisions and not is_whole else None
+        ids = [entry.id or "" for entry in entries] if positions is None and not is_whole else None
+        held = self._read_store(lambda store, number: store.held(number, group, positions, ids))
         if moves and not is_whole:
-            known = {each.spot for each in found}
+            known = {record.spot for record in held}
             first = partial(self._held_from, group, len(entries))
-            found += [each for each in line.releasable(entries, first) if each.spot not in known]
-        for each in found:
-            line.restore(self.reader.again(each))
+            held += [record for record in timeline.releasable(entries, first) if record.spot not in known]
+        for record in held:
+            timeline.restore(self.reader.again(record))
         return is_whole
 
     def _held_from(self, group: str, expected: int, spot: HeldKey) -> Iterator[HeldRecord]:
@@ -254,52 +254,56 @@ class GroupRunner:
         while True:
             most = min(most, limits.HELD_AT_ONCE)
             part = self._read_store(partial(_held_part, group, spot, most))
-            yield from (each for each in part if each.spot != last)
+            yield from (record for record in part if record.spot != last)
             if len(part) < most:
                 return
             last = spot = part[-1].spot
             most *= 4
 
-    def _oldest_us(self, turn: GroupTask, line: Timeline, gone: Sequence[HeldKey], *, is_whole: bool) -> int | None:
+    def _oldest_us(
+        self, task: GroupTask, timeline: Timeline, removed: Sequence[HeldKey], *, is_whole: bool
+    ) -> int | None:
         """Return the start of the wait of the group's longest-waiting message, loaded or not."""
-        since = [entry.since_us for entry in line.held.values() if entry.since_us is not None]
-        if not is_whole and turn.record is not None:
-            if not gone:
-                since += [turn.record.oldest_us] if turn.record.oldest_us is not None else []
+        since = [entry.since_us for entry in timeline.held.values() if entry.since_us is not None]
+        if not is_whole and task.record is not None:
+            if not removed:
+                since += [task.record.oldest_us] if task.record.oldest_us is not None else []
             else:
-                left = set(gone)
-                name = turn.record.group
-                longest = self._read_store(lambda kept, number: kept.held_longest(number, name, len(left) + 1))
-                since += [since_us for since_us, spot in longest if spot not in left]
+                removed_keys = set(removed)
+                name = task.record.group
+                longest = self._read_store(
+                    lambda store, number: store.held_longest(number, name, len(removed_keys) + 1)
+                )
+                since += [since_us for since_us, spot in longest if spot not in removed_keys]
         return min(since, default=None)
 
-    def _due_us(self, turn: GroupTask, line: Timeline, oldest_us: int | None, newest_us: int | None) -> int | None:
+    def _due_us(self, task: GroupTask, timeline: Timeline, oldest_us: int | None, newest_us: int | None) -> int | None:
         """Return when the group's wait expires; None: never."""
         wait_us = self._pipeline.wait_us
-        if wait_us is None or oldest_us is None or line.parked is not None:
+        if wait_us is None or oldest_us is None or timeline.parked is not None:
             return None
-        if line.order.has_gaps:
+        if timeline.order.has_gaps:
             return oldest_us + wait_us
         # If not all held messages are loaded and none has arrived, the stored time is that of the newest one.
         # Otherwise a time before the right one is enough: all are loaded then.
-        stored_us = turn.record.due_us if turn.record is not None else None
+        stored_us = task.record.due_us if task.record is not None else None
         due_us = stored_us or oldest_us + wait_us if newest_us is None else newest_us + wait_us
         # It is due, but messages of the group are in the queue that this worker does not have.
-        again_us = turn.now_us + round(limits.IDLE_AGAIN_S * 1e6)
-        return due_us if due_us > turn.now_us or turn.deliveries else again_us
+        again_us = task.now_us + round(limits.IDLE_AGAIN_S * 1e6)
+        return due_us if due_us > task.now_us or task.deliveries else again_us
 
-    def _record(self, turn: GroupTask, group: Group, oldest_us: int | None, due_us: int | None) -> GroupRecord:
+    def _record(self, task: GroupTask, group: Group, oldest_us: int | None, due_us: int | None) -> GroupRecord:
         """Return the group's new record."""
-        line, before = group.timeline, turn.record
-        added = len(line.held) - len(group.held_before)
+        timeline, before = group.timeline, task.record
+        added = len(timeline.held) - len(group.held_before)
         held = (before.held if before else 0) + added
         state = group.fold.state
         version = state.version if isinstance(state, OldState) else self._pipeline.version
         return GroupRecord(
             group.name,
             before.version if before else 0,
-            line.parked or (Status.WAITING if held else Status.OPEN),
-            codec.place_of(line, version),
+            timeline.parked or (Status.WAITING if held else Status.OPEN),
+            codec.place_of(timeline, version),
             self._states.encode(state),
             held,
             oldest_us,
@@ -326,5 +330,5 @@ def _held(reader: MessageDecoder, entry: TimelineEntry) -> HeldRecord:
     return HeldRecord(*entry.key, since_us, entry.digest, reader.text(entry))
 
 
-def _held_part(group: str, spot: HeldKey, most: int, kept: PipelineStore, number: int) -> list[HeldRecord]:
-    return kept.held_from(number, group, spot, most)
+def _held_part(group: str, spot: HeldKey, most: int, store: PipelineStore, number: int) -> list[HeldRecord]:
+    return store.held_from(number, group, spot, most)

@@ -51,56 +51,56 @@ def apply_decisions(
     unit = UnitOfWork(pipeline, None, inspector.db.writer, MessageDecoder(pipeline))
     runner = GroupRunner(pipeline, unit.read, time.sleep)
     while True:
-        found = unit.run(WorkRequest())
-        turns: dict[str, GroupTask] = {}
-        for group, begun in found.begun.items():
-            turns[group] = GroupTask(
-                group, record=found.records.get(group), now_us=found.now_ms * 1000, begin_count=begun
+        outcome = unit.run(WorkRequest())
+        by_group: dict[str, GroupTask] = {}
+        for group, begun in outcome.begun.items():
+            by_group[group] = GroupTask(
+                group, record=outcome.records.get(group), now_us=outcome.now_ms * 1000, begin_count=begun
             )
-            turns[group].is_alone = found.is_alone
-        if not turns:
+            by_group[group].is_alone = outcome.is_alone
+        if not by_group:
             return
-        for each in found.decisions:
-            turns[each.group].decisions.append(each)
-        tasks = list(turns.values())
+        for decision in outcome.decisions:
+            by_group[decision.group].decisions.append(decision)
+        tasks = list(by_group.values())
         with _nacked_on_error(unit, tasks):
             _run(runner, unit, tasks)
         done = _save(unit, tasks)
-        on_progress(sum(len(turn.decisions) for turn in done))
+        on_progress(sum(len(task.decisions) for task in done))
 
 
-def _run(runner: GroupRunner, unit: UnitOfWork, turns: list[GroupTask]) -> None:
+def _run(runner: GroupRunner, unit: UnitOfWork, tasks: list[GroupTask]) -> None:
     """Run turns one after the other, and extend their leases regularly."""
     extended_s = time.monotonic()
-    for turn in turns:
-        turn.result = runner.run(turn)
+    for task in tasks:
+        task.result = runner.run(task)
         if time.monotonic() - extended_s > limits.TASK_LEASE_S / 3:
-            unit.run(WorkRequest(extended=turns, is_receiving=False))
+            unit.run(WorkRequest(extended=tasks, is_receiving=False))
             extended_s = time.monotonic()
-    journals = [turn.result.journal for turn in turns if turn.result]
-    wrong = next((each.wrong for each in journals if each.wrong is not None), None)
-    check_result(wrong, sum(each.counts.applied for each in journals), lambda: unit.is_proved)
+    journals = [task.result.journal for task in tasks if task.result]
+    wrong = next((journal.wrong for journal in journals if journal.wrong is not None), None)
+    check_result(wrong, sum(journal.counts.applied for journal in journals), lambda: unit.is_proved)
 
 
 @contextmanager
-def _nacked_on_error(unit: UnitOfWork, turns: list[GroupTask]) -> Iterator[None]:
+def _nacked_on_error(unit: UnitOfWork, tasks: list[GroupTask]) -> Iterator[None]:
     """Release the leases of the turns if the block raises."""
     try:
         yield
     except BaseException:
         with suppress(InturnError):  # the leases expire anyway
-            unit.run(WorkRequest(nacked=turns, is_receiving=False))
+            unit.run(WorkRequest(nacked=tasks, is_receiving=False))
         raise
 
 
-def _save(unit: UnitOfWork, turns: list[GroupTask]) -> list[GroupTask]:
+def _save(unit: UnitOfWork, tasks: list[GroupTask]) -> list[GroupTask]:
     """Store the results of turns; return the turns whose groups no worker has changed. The others are found again."""
     back: list[GroupTask] = []
     while True:
         try:
-            unit.run(WorkRequest(done=turns, nacked=back, is_receiving=False))
+            unit.run(WorkRequest(done=tasks, nacked=back, is_receiving=False))
         except Overtaken as overtaken:
-            back += [turn for turn in turns if turn.group in overtaken.groups]
-            turns = [turn for turn in turns if turn.group not in overtaken.groups]
+            back += [task for task in tasks if task.group in overtaken.groups]
+            tasks = [task for task in tasks if task.group not in overtaken.groups]
         else:
-            return turns
+            return tasks

@@ -39,7 +39,7 @@ class Outbox:
         deliver: delivers one output.
         retry: the pauses between attempts; the last one repeats.
         concurrency: the number of groups delivered at once.
-        over: called when a claim is finished.
+        on_end: called when a claim is finished.
         pipeline: the name of the pipeline, for observers.
 
     Raises:
@@ -51,14 +51,14 @@ class Outbox:
         deliver: Deliver,
         retry: Retry,
         concurrency: int,
-        over: Callable[[DeliveryAttempt], None],
+        on_end: Callable[[DeliveryAttempt], None],
         pipeline: str = "",
     ) -> None:
         refuse_generator("deliver", deliver)
         self._deliver, self._pipeline = deliver, pipeline
         pauses_s = Retry(max(retry.times, 1), retry.backoff).pauses_s()
         self._pauses_s = [max(pause_s, limits.DELIVER_PAUSE_S) for pause_s in pauses_s]
-        self._over = over
+        self._on_end = on_end
         self._pool: ThreadPool[DeliveryAttempt] = ThreadPool(concurrency, self._send, "inturn-deliver")
         self._stopping = threading.Event()
         self._loop = EventLoop("inturn-deliver-loop")
@@ -78,8 +78,8 @@ class Outbox:
 
     def _send(self, sending: DeliveryAttempt) -> None:
         try:
-            if why := why_spent(sending.claim.lapses + 1, 0, "begun"):
-                raise DeliveryRefused(why)  # noqa: TRY301 - it is reported like an error of the user's function
+            if reason := why_spent(sending.claim.lapses + 1, 0, "begun"):
+                raise DeliveryRefused(reason)  # noqa: TRY301 - it is reported like an error of the user's function
             for output in sending.claim.outputs:
                 if self._stopping.is_set():
                     break
@@ -96,7 +96,7 @@ class Outbox:
             asked_s = error.retry_after_s if isinstance(error, DeliveryError) else 0.0
             pause_s = self._pauses_s[min(attempts, len(self._pauses_s) - 1)]
             sending.pause_s = max(pause_s, min(asked_s, limits.DELIVER_RETRY_AFTER_S))
-        self._over(sending)
+        self._on_end(sending)
 
     def _timed(self, output: OutputRecord, sending: DeliveryAttempt) -> None:
         """Deliver an output and measure the duration."""

@@ -57,13 +57,13 @@ class ProcessGroup:
             WorkFailed: if one failed; the others are stopped in order.
         """
         failure = ""
-        for at in range(self._number):
-            self._start(at)
+        for index in range(self._number):
+            self._start(index)
         while self._processes:
-            places = {each.pipe: at for at, each in self._processes.items()}
+            places = {child.pipe: index for index, child in self._processes.items()}
             for pipe in wait(list(places), timeout=limits.WORKER_LOOK_S):
-                said = self._receive_status(places[pipe])  # type: ignore[index]
-                failure = failure or said
+                failed = self._receive_status(places[pipe])  # type: ignore[index]
+                failure = failure or failed
             if failure:
                 self.stop_soon()
         if failure:
@@ -74,23 +74,23 @@ class ProcessGroup:
         with self._lock:
             if not self._stopping.is_set():
                 self._stopping.set()
-                for each in self._processes.values():
+                for child in self._processes.values():
                     with suppress(OSError):  # it has ended
-                        each.pipe.send("stop")
+                        child.pipe.send("stop")
 
     def status(self) -> dict[str, Any]:
         """Return whether all processes are ready, and the sums of their workers' counts, as JSON values."""
-        told = dict(self._statuses)
-        ready = [bool(each.get("ready")) for each in told.values()]
-        sums = _summed(self._ended_sums, *told.values())
+        statuses = dict(self._statuses)
+        ready = [bool(status.get("ready")) for status in statuses.values()]
+        sums = _summed(self._ended_sums, *statuses.values())
         return {"ready": sum(ready) == self._number, "processes": sum(ready), **sums}
 
     def measured(self) -> list[dict[str, Any]]:
         """Return the sums of the measurements of the workers of all processes, including ended ones."""
-        alive = [each for told in [*self._statuses.values()] for each in told.get("measures", ())]
+        alive = [measure for status in [*self._statuses.values()] for measure in status.get("measures", ())]
         return measures.summed([*self._measured, *alive])
 
-    def _start(self, at: int) -> None:
+    def _start(self, index: int) -> None:
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -98,43 +98,43 @@ class ProcessGroup:
             process = self._context.Process(target=_begin, args=(self._run, self._argument, theirs))
             process.start()
             theirs.close()
-            self._processes[at] = _Process(process, ours)
+            self._processes[index] = _Process(process, ours)
 
-    def _receive_status(self, at: int) -> str:
+    def _receive_status(self, index: int) -> str:
         """Receive a status of a process; return why it failed, empty if it did not."""
         try:
-            told = self._processes[at].pipe.recv()
+            status = self._processes[index].pipe.recv()
         except (EOFError, OSError):  # it has ended
-            return self._ended(at)
-        self._statuses[at] = told
-        return str(told.get("failed", ""))
+            return self._ended(index)
+        self._statuses[index] = status
+        return str(status.get("failed", ""))
 
-    def _ended(self, at: int) -> str:
+    def _ended(self, index: int) -> str:
         with self._lock:
-            one = self._processes.pop(at)
-        one.process.join()
-        one.pipe.close()
-        told = self._statuses.setdefault(at, {})
-        told["ready"] = False
-        code = one.process.exitcode
+            child = self._processes.pop(index)
+        child.process.join()
+        child.pipe.close()
+        status = self._statuses.setdefault(index, {})
+        status["ready"] = False
+        code = child.process.exitcode
         if code and code > 0:
             return f"a worker process ended with exit code {code}"
-        if code == 0 and (self._stopping.is_set() or told.get("is_done")):
+        if code == 0 and (self._stopping.is_set() or status.get("is_done")):
             return ""
         how = f"was killed by signal {-code}" if code else "ended without being stopped"
         _log.warning("a worker process %s; it is started again", how)
-        last = self._statuses.pop(at)
+        last = self._statuses.pop(index)
         self._ended_sums = _summed(self._ended_sums, last)
         self._measured = measures.summed([*self._measured, *measures.with_zero_gauges(last.get("measures", ()))])
         if not self._stopping.wait(limits.WORKER_RESTART_S):
-            self._start(at)
+            self._start(index)
         return ""
 
 
-def _summed(*told: dict[str, Any]) -> dict[str, Any]:
+def _summed(*statuses: dict[str, Any]) -> dict[str, Any]:
     """Return the sums of the counts in several statuses, for each worker by its names."""
     sums: dict[tuple[str, ...], dict[str, Any]] = {}
-    for worker in (worker for each in told for worker in each.get("workers", ())):
+    for worker in (worker for status in statuses for worker in status.get("workers", ())):
         names = tuple(value for value in worker.values() if isinstance(value, str))
         into = sums.setdefault(names, {})
         for name, value in worker.items():

@@ -31,52 +31,52 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         super().__init__(measures.WorkerMeasures(database, queue, pipeline))
         self._pipeline, self._queue, self._to = pipeline, queue, to
 
-    def run(self, turn: GroupTask, run: Callable[[GroupTask], GroupResult]) -> GroupResult:
+    def run(self, task: GroupTask, run: Callable[[GroupTask], GroupResult]) -> GroupResult:
         """Run a turn and measure its duration."""
         began_s = time.perf_counter()
         try:
             watched = None
             if observer.active is not None:
-                attributes = [each.entry.attributes for each in turn.deliveries]
-                watched = observer.active.task(self._pipeline, self._queue, turn.group, attributes)
+                attributes = [delivery.entry.attributes for delivery in task.deliveries]
+                watched = observer.active.task(self._pipeline, self._queue, task.group, attributes)
             if watched is None:
-                return run(turn)
+                return run(task)
             with watched as observed:
-                turn.trace = observed.trace
-                result = run(turn)
+                task.trace = observed.trace
+                result = run(task)
                 observed.failed(result.cause)
                 return result
         finally:
-            turn.took_s = time.perf_counter() - began_s
+            task.took_s = time.perf_counter() - began_s
 
-    def received(self, found: WorkResult) -> None:
+    def received(self, outcome: WorkResult) -> None:
         """Report the messages that a transaction has received."""
         if observer.active is not None:
-            attributes = [each.entry.attributes for _, each in found.deliveries]
-            observer.active.received(self._queue, attributes, found.now_ms * 1_000_000)
+            attributes = [delivery.entry.attributes for _, delivery in outcome.deliveries]
+            observer.active.received(self._queue, attributes, outcome.now_ms * 1_000_000)
 
-    def retried(self, turn: GroupTask, cause: BaseException | None, pause_s: float) -> None:
+    def retried(self, task: GroupTask, cause: BaseException | None, pause_s: float) -> None:
         """Report that the handler is called again after a pause."""
-        turn.retries += 1
+        task.retries += 1
         text = (
             "the handler of %(pipeline)r failed on a message of group %(group)r with %(error)s; retry in %(pause_s)s s"
         )
         error = type(cause).__name__
-        more = {"queue": self._queue, "group": turn.group, "error": error, "pause_s": pause_s}
-        said = None if cause is None else text_of(cause)
-        _LOG.info("retry", self._pipeline, text, payload=said, pipeline=self._pipeline, **more)
+        more = {"queue": self._queue, "group": task.group, "error": error, "pause_s": pause_s}
+        payload = None if cause is None else text_of(cause)
+        _LOG.info("retry", self._pipeline, text, payload=payload, pipeline=self._pipeline, **more)
 
-    def stored(self, turns: Iterable[GroupTask], sent: Iterable[DeliveryAttempt], chained: int) -> None:
+    def stored(self, tasks: Iterable[GroupTask], sent: Iterable[DeliveryAttempt], chained: int) -> None:
         """Report the turns and the deliveries of a committed transaction, and the outputs that became messages."""
         if chained and observer.active is not None:
             observer.active.forwarded(self._to, chained)
-        for turn in turns:
-            if measures.is_on and turn.result is not None:
-                self._measures.task_seconds.add(turn.took_s)
-                self._measures.task_messages.add(len(turn.deliveries))
-                self._measures.retries += turn.retries
-            if turn.result is not None:
-                self._log_status(turn, turn.result)
+        for task in tasks:
+            if measures.is_on and task.result is not None:
+                self._measures.task_seconds.add(task.took_s)
+                self._measures.task_messages.add(len(task.deliveries))
+                self._measures.retries += task.retries
+            if task.result is not None:
+                self._log_status(task, task.result)
         for sending in sent:
             if measures.is_on:
                 for seconds in sending.took_s[: sending.count]:
@@ -86,11 +86,11 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
             if sending.error is not None:
                 self._log_failed(sending, sending.error)
 
-    def _log_status(self, turn: GroupTask, result: GroupResult) -> None:
+    def _log_status(self, task: GroupTask, result: GroupResult) -> None:
         """Log a change of a group's status, and its rejected messages."""
-        before = Status.OPEN if turn.record is None else turn.record.status
+        before = Status.OPEN if task.record is None else task.record.status
         now = before if result.update is None else result.update.record.status
-        about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group}
+        about = {"pipeline": self._pipeline, "queue": self._queue, "group": task.group}
         if now != before and now not in _RUNNING:
             error = "none" if result.cause is None else type(result.cause).__name__
             text = "group %(group)r of %(pipeline)r is parked: %(status)s, error: %(error)s"
@@ -99,11 +99,11 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         elif before not in _RUNNING and now in _RUNNING:
             text = "group %(group)r of %(pipeline)r continues; it was parked: %(status)s"
             _LOG.info("resume", self._pipeline, text, status=str(before), **about)
-        for each in result.rejected:
-            event = "conflict" if each.reason == "conflict" else "reject"
+        for rejected in result.rejected:
+            event = "conflict" if rejected.reason == "conflict" else "reject"
             text = "a message of group %(group)r of %(pipeline)r was rejected: %(reason)s"
-            payload = f"{each.detail}: {each.message}"
-            _LOG.warning(event, self._pipeline, text, payload=payload, reason=each.reason, **about)
+            payload = f"{rejected.detail}: {rejected.message}"
+            _LOG.warning(event, self._pipeline, text, payload=payload, reason=rejected.reason, **about)
 
     def _log_failed(self, sending: DeliveryAttempt, error: str) -> None:
         """Log that a delivery failed; as a warning once the pauses have their final length."""
@@ -124,13 +124,13 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         else:
             _OUTBOX.info("retry", self._pipeline, f"{text}retry in %(pause_s)s s", payload=error, **about)
 
-    def lost_leases(self, turns: Sequence[GroupTask]) -> None:
+    def lost_leases(self, tasks: Sequence[GroupTask]) -> None:
         """Report turns whose results were discarded because their leases had expired."""
-        self._measures.lost_leases += len(turns)
-        for turn in turns:
+        self._measures.lost_leases += len(tasks)
+        for task in tasks:
             text = "the lease of a turn of group %(group)r of %(pipeline)r expired after %(took_s).3f s in its handler"
-            about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group}
-            _LOG.warning("lost_lease", self._pipeline, text, took_s=turn.took_s, **about)
+            about = {"pipeline": self._pipeline, "queue": self._queue, "group": task.group}
+            _LOG.warning("lost_lease", self._pipeline, text, took_s=task.took_s, **about)
 
     def overtaken(self, groups: Collection[str]) -> None:
         """Report groups that another worker has changed during their turns, which are run again."""

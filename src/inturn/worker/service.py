@@ -121,9 +121,11 @@ class Service(LoopService):
         if not jobs:
             raise InputError("nothing to run; pass a pipeline and a queue, or --config with [[pipelines]]")
         names = [(job.pipeline.name, job.queue.name, job.database) for job in jobs]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"two jobs run the pipeline {twice[0]!r} on {twice[1]!r}; raise its concurrency instead")
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise InputError(
+                f"two jobs run the pipeline {repeated[0]!r} on {repeated[1]!r}; raise its concurrency instead"
+            )
         if is_final and not any(job.pipeline.order.has_times for job in jobs):
             all_names = ", ".join(job.pipeline.name for job in jobs)
             raise InputError(f"final needs a pipeline with the order Timestamp; given: {all_names}; leave final out")
@@ -149,14 +151,14 @@ class Service(LoopService):
 
     def _upstream_first(self) -> list[Worker]:
         """Return the workers of orders by time, each after the workers that send to its queue."""
-        left, found = list(zip(self._workers, self._jobs, strict=True)), list[Worker]()
-        while left:
-            targets = {(job.database, target_of(job.deliver)) for _, job in left}
-            free = (each for each in left if (each[1].database, each[1].queue.name) not in targets)
-            first = next(free, left[0])  # pipelines in a circle have no first one
-            left.remove(first)
-            found += [first[0]] if first[1].pipeline.order.has_times else []
-        return found
+        remaining, ordered = list(zip(self._workers, self._jobs, strict=True)), list[Worker]()
+        while remaining:
+            targets = {(job.database, target_of(job.deliver)) for _, job in remaining}
+            free = (pair for pair in remaining if (pair[1].database, pair[1].queue.name) not in targets)
+            first = next(free, remaining[0])  # pipelines in a circle have no first one
+            remaining.remove(first)
+            ordered += [first[0]] if first[1].pipeline.order.has_times else []
+        return ordered
 
 
 def status_of(service: LoopService) -> dict[str, Any]:

@@ -22,26 +22,26 @@ class RecentWork(NamedTuple):
     """The present work that is recent enough to be the cause if the process is killed.
 
     Attributes:
-        turns: the turns.
+        tasks: the turns.
         sendings: the deliveries.
     """
 
-    turns: list[GroupTask]
+    tasks: list[GroupTask]
     sendings: list[DeliveryAttempt]
 
     @classmethod
-    def of(cls, turns: Iterable[GroupTask], sendings: Iterable[DeliveryAttempt]) -> "RecentWork":
+    def of(cls, tasks: Iterable[GroupTask], sendings: Iterable[DeliveryAttempt]) -> "RecentWork":
         """Return the recent ones of these turns and deliveries."""
         since_s = time.monotonic() - limits.ALONE_S
         return cls(
-            [turn for turn in turns if turn.began_s > since_s],
+            [task for task in tasks if task.began_s > since_s],
             [sending for sending in sendings if sending.began_s > since_s],
         )
 
     @property
     def is_alone(self) -> bool:
         """True if a turn runs, or waits, that is to run alone."""
-        return any(turn.is_alone for turn in self.turns)
+        return any(task.is_alone for task in self.tasks)
 
     @property
     def delivers_alone(self) -> bool:
@@ -51,7 +51,7 @@ class RecentWork(NamedTuple):
     @property
     def is_busy(self) -> bool:
         """True if a turn that is to run alone would have to wait."""
-        return bool(self.turns) or self.delivers_alone
+        return bool(self.tasks) or self.delivers_alone
 
 
 class WorkStarter:
@@ -79,12 +79,12 @@ class WorkStarter:
     def begin(self, company: RecentWork) -> None:
         """Begin the first waiting work if it would run alone; turns that wait for another attempt do not count."""
         first = self.waiting[0]
-        turns = [turn for turn in company.turns if turn not in self.waiting and not turn.is_asleep]
+        tasks = [task for task in company.tasks if task not in self.waiting and not task.is_asleep]
         sendings = [sending for sending in company.sendings if sending not in self.waiting]
         if isinstance(first, DeliveryAttempt):
             is_free = not sendings
         else:
-            is_free = not turns and not any(sending.is_alone for sending in sendings)
+            is_free = not tasks and not any(sending.is_alone for sending in sendings)
         if is_free:
             self._begin(self.waiting.pop(0))
 
@@ -94,5 +94,5 @@ class WorkStarter:
 
     def stop(self) -> list[Work]:
         """Return the waiting work, which will not begin."""
-        left, self.waiting = self.waiting, []
-        return left
+        waiting, self.waiting = self.waiting, []
+        return waiting

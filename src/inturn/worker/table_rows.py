@@ -39,24 +39,26 @@ class TableRows:
     def __init__(self, delivery: RowDelivery) -> None:
         self._delivery = delivery
 
-    def write(self, store: QueueAndPipelineStore, info: PipelineInfo, kept: Sequence[GroupUpdate]) -> list[GroupUpdate]:
+    def write(
+        self, store: QueueAndPipelineStore, info: PipelineInfo, updates: Sequence[GroupUpdate]
+    ) -> list[GroupUpdate]:
         """Write the outputs of turns; return the updates with those outputs that go to the outbox."""
-        makers = [each.record.group for each in kept if each.outputs]
+        makers = [update.record.group for update in updates if update.outputs]
         if not makers:
-            return list(kept)
-        behind = {each.group for each in store.pipelines.pending_deliveries(info.number, makers, len(makers))}
-        free = [each for each in kept if each.outputs and each.record.group not in behind]
+            return list(updates)
+        pending = {delivery.group for delivery in store.pipelines.pending_deliveries(info.number, makers, len(makers))}
+        free = [update for update in updates if update.outputs and update.record.group not in pending]
         if self._is_written(store, free):
-            written = {each.record.group for each in free}
+            written = {update.record.group for update in free}
         else:  # one group at a time, so that the others are not held up
-            written = {each.record.group for each in free if self._is_written(store, [each])}
-        return [each._replace(outputs=[]) if each.record.group in written else each for each in kept]
+            written = {update.record.group for update in free if self._is_written(store, [update])}
+        return [update._replace(outputs=[]) if update.record.group in written else update for update in updates]
 
     def _is_written(self, store: QueueAndPipelineStore, updates: Sequence[GroupUpdate]) -> bool:
         rows = [
             self._delivery.row(msgspec.json.decode(output.output), output.effect_id)
-            for each in updates
-            for output in each.outputs
+            for update in updates
+            for output in update.outputs
         ]
         return not rows or cast("SqlStore", store).attempt(self._delivery.insert, rows)
 

@@ -79,17 +79,17 @@ class ThreadPool(Generic[T]):
     def stop(self) -> list[T]:
         """Start no more items; return those that have not begun."""
         self._stopping.set()
-        left = []
+        remaining = []
         try:
             while True:
                 item = self._items.get_nowait()
                 if item is not None:
-                    left.append(item)
+                    remaining.append(item)
         except Empty:
             pass
         for _ in range(len(self._threads)):
             self._items.put(None)
-        return left
+        return remaining
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)

@@ -73,9 +73,9 @@ class UnitOfWork:
         self._final_after = ""  # the group after which the next ones are that wait for a later message
         self.lease_ms: int = writer.run(StoreCall(queue or "", self._open))
 
-    def lease_of(self, turn: GroupTask) -> int:
+    def lease_of(self, task: GroupTask) -> int:
         """Return the length of the shortest lease of a turn, in milliseconds."""
-        return min(self.lease_ms, TURN_LEASE_MS) if turn.begin_count else self.lease_ms
+        return min(self.lease_ms, TURN_LEASE_MS) if task.begin_count else self.lease_ms
 
     def run(self, request: WorkRequest) -> WorkResult:
         """Run one transaction.
@@ -85,12 +85,12 @@ class UnitOfWork:
             Overtaken: if another worker has changed a group in the meantime; nothing is changed then.
             ChainRefused: if the queue of the chain is full or was deleted; nothing is changed then.
         """
-        found = self._writer.run(
+        outcome = self._writer.run(
             StoreCall(self._queue or "", lambda store, now_ms: self._run(_pipeline_store(store), now_ms, request))
         )
         self.is_proved = self.is_proved or any(map(has_applied, request.done))
-        self._final_after = found.final_after
-        return found
+        self._final_after = outcome.final_after
+        return outcome
 
     def read(self, function: Callable[[PipelineStore, int], T]) -> T:
         """Read in a separate transaction: call a function with the stored groups and the pipeline's number."""
@@ -109,10 +109,10 @@ class UnitOfWork:
             check_definition(self._pipeline, info)
         proved = info.about.get("handler")
         self.is_proved = proved == self._fingerprint
-        mine = definition_of(self._pipeline) | ({"handler": proved} if proved else {})
-        if info.about != mine:
-            is_other = info.number and info.about.get("wait_us") != mine["wait_us"]
-            info.about = mine
+        definition = definition_of(self._pipeline) | ({"handler": proved} if proved else {})
+        if info.about != definition:
+            is_other = info.number and info.about.get("wait_us") != definition["wait_us"]
+            info.about = definition
             pipelines.save(info)
             if is_other:
                 pipelines.set_due(info.number, self._pipeline.wait_us)
@@ -125,84 +125,84 @@ class UnitOfWork:
 
     def _run(self, store: QueueAndPipelineStore, now_ms: int, request: WorkRequest) -> WorkResult:
         info = self._info(store)
-        found = WorkResult(now_ms, final_after=self._final_after)
-        self._settle(store, info, request, found)
+        outcome = WorkResult(now_ms, final_after=self._final_after)
+        self._settle(store, info, request, outcome)
         for sending in request.finished_deliveries:
             pause_ms = round(sending.pause_s * 1000)
             until_ms = limits.DELIVERY_REFUSED_MS if sending.is_refused else now_ms + pause_ms
             store.pipelines.delivered(info.number, sending.claim, sending.count, until_ms, sending.error)
         lease_ms = round(limits.OUTBOX_LEASE_S * 1000)
         if request.renewed_claims:
-            store.pipelines.renew(info.number, [each.claim for each in request.renewed_claims], now_ms + lease_ms)
+            store.pipelines.renew(info.number, [attempt.claim for attempt in request.renewed_claims], now_ms + lease_ms)
         if request.is_receiving:
-            self._receive(store, info, request, found)
-        if request.claim_limit and self._chain is None and not found.is_alone:
-            found.claims = store.pipelines.claim(
+            self._receive(store, info, request, outcome)
+        if request.claim_limit and self._chain is None and not outcome.is_alone:
+            outcome.claims = store.pipelines.claim(
                 info, request.claim_limit, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms
             )
-        found.depth = queue_of(store, self._queue).depth if self._queue is not None else 0
-        found.is_unsent = request.asks_unsent and store.pipelines.has_unsent(info.number)
-        return found
+        outcome.depth = queue_of(store, self._queue).depth if self._queue is not None else 0
+        outcome.is_unsent = request.asks_unsent and store.pipelines.has_unsent(info.number)
+        return outcome
 
     def _settle(
-        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, found: WorkResult
+        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, outcome: WorkResult
     ) -> None:
         """Store the results of turns and acknowledge their messages: all of the turns, or none."""
-        asked = [
-            *((turn, SettleAction.ACK) for turn in request.done),
-            *((turn, SettleAction.NACK) for turn in request.nacked),  # not begun, or tried again
-            *((turn, SettleAction.EXTEND) for turn in request.extended),
+        actions = [
+            *((task, SettleAction.ACK) for task in request.done),
+            *((task, SettleAction.NACK) for task in request.nacked),  # not begun, or tried again
+            *((task, SettleAction.EXTEND) for task in request.extended),
         ]
-        changes = [change for turn, act in asked for change in self._changes(turn, act)]
+        changes = [change for task, act in actions for change in self._changes(task, act)]
         if changes and self._queue is not None:
-            verdicts = store.settle(queue_of(store, self._queue), changes, found.now_ms)
+            verdicts = store.settle(queue_of(store, self._queue), changes, outcome.now_ms)
             if any(verdict is not _DONE for verdict in verdicts):
-                owners = [each for each in asked for _ in each[0].deliveries]
-                failed = [each for each, verdict in zip(owners, verdicts, strict=True) if verdict is not _DONE]
-                lost = list(dict.fromkeys(turn for turn, act in failed if act is SettleAction.ACK))
+                owners = [action for action in actions for _ in action[0].deliveries]
+                failed = [action for action, verdict in zip(owners, verdicts, strict=True) if verdict is not _DONE]
+                lost = list(dict.fromkeys(task for task, act in failed if act is SettleAction.ACK))
                 if lost:
                     raise LeaseLost(lost)
-                found.lost = list(dict.fromkeys(turn for turn, act in failed if act is SettleAction.EXTEND))
-        begun = {turn.group or "": turn.begin_count - 1 for turn in request.nacked if turn.begin_count}
-        store.pipelines.save_begun(info.number, {**begun, **request.undone_begins}, found.now_ms)
-        begun = {turn.group or "": turn.begin_count for turn in request.extended if turn.begin_count}
-        store.pipelines.save_begun(info.number, begun, found.now_ms + TURN_LEASE_MS)
-        results = [turn.result for turn in request.done if turn.result is not None]
-        kept = [result.update for result in results if result.update is not None]
+                outcome.lost = list(dict.fromkeys(task for task, act in failed if act is SettleAction.EXTEND))
+        begun = {task.group or "": task.begin_count - 1 for task in request.nacked if task.begin_count}
+        store.pipelines.save_begun(info.number, {**begun, **request.undone_begins}, outcome.now_ms)
+        begun = {task.group or "": task.begin_count for task in request.extended if task.begin_count}
+        store.pipelines.save_begun(info.number, begun, outcome.now_ms + TURN_LEASE_MS)
+        results = [task.result for task in request.done if task.result is not None]
+        updates = [result.update for result in results if result.update is not None]
         if self._chain is not None:
             try:
-                sent = self._chain.send(store, info, kept, request.claim_limit, found.now_ms)
-                kept, found.drained_count, found.chained_count = sent
+                sent = self._chain.send(store, info, updates, request.claim_limit, outcome.now_ms)
+                updates, outcome.drained_count, outcome.chained_count = sent
             except (QueueFull, NoSuchQueue) as error:
                 makers = [
-                    turn for turn in request.done if turn.result and turn.result.update and turn.result.update.outputs
+                    task for task in request.done if task.result and task.result.update and task.result.update.outputs
                 ]
                 raise ChainRefused(makers, error) from error
         if self._rows is not None:
-            kept = self._rows.write(store, info, kept)
+            updates = self._rows.write(store, info, updates)
         if results:
-            self._save(store, info, results, kept, found)
+            self._save(store, info, results, updates, outcome)
             # The records are locked by now.
-            over = {turn.group or "": 0 for turn in request.done if turn.begin_count}
-            store.pipelines.save_begun(info.number, over, found.now_ms)
+            ended = {task.group or "": 0 for task in request.done if task.begin_count}
+            store.pipelines.save_begun(info.number, ended, outcome.now_ms)
 
-    def _changes(self, turn: GroupTask, act: SettleAction) -> list[Settlement]:
+    def _changes(self, task: GroupTask, act: SettleAction) -> list[Settlement]:
         """Return the change of each message of a turn."""
         if act is SettleAction.NACK:
             return [
-                Settlement(each.entry.sequence_number, each.token, act, attempts=each.attempts - 1)
-                for each in turn.deliveries
+                Settlement(delivery.entry.sequence_number, delivery.token, act, attempts=delivery.attempts - 1)
+                for delivery in task.deliveries
             ]
         ms = self.lease_ms if act is SettleAction.EXTEND else 0
-        return [Settlement(each.entry.sequence_number, each.token, act, ms) for each in turn.deliveries]
+        return [Settlement(delivery.entry.sequence_number, delivery.token, act, ms) for delivery in task.deliveries]
 
     def _save(
         self,
         store: QueueAndPipelineStore,
         info: PipelineInfo,
         results: Sequence[GroupResult],
-        kept: list[GroupUpdate],
-        found: WorkResult,
+        updates: list[GroupUpdate],
+        outcome: WorkResult,
     ) -> None:
         """Store the groups and the counts of turns, and the results of their decisions."""
         if not self.is_proved and any(result.journal.counts.applied for result in results):
@@ -212,8 +212,8 @@ class UnitOfWork:
         for result in results:
             counts.add(result.journal.counts)
         info.counts = msgspec.to_builtins(counts)
-        rejected = [each for result in results for each in result.rejected]
-        overtaken = store.pipelines.save_updates(info, kept, rejected, found.now_ms)
+        rejected = [message for result in results for message in result.rejected]
+        overtaken = store.pipelines.save_updates(info, updates, rejected, outcome.now_ms)
         if overtaken:
             raise Overtaken(overtaken)
         verdicts_of = {name: void for result in results for name, void in result.verdicts.items()}
@@ -221,24 +221,24 @@ class UnitOfWork:
             store.pipelines.save_verdicts(info.number, verdicts_of)
 
     def _receive(
-        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, found: WorkResult
+        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, outcome: WorkResult
     ) -> None:
         """Receive new work, with its groups."""
         pipelines = store.pipelines
-        given = list(request.adopted)
+        deliveries = list(request.adopted)
         if request.receives and self._queue is not None:
-            for part in store.receive(queue_of(store, self._queue), request.receives, found.now_ms):
-                given += part
-        found.deliveries = [(self._reader.group_of(each.entry), each) for each in given]
-        found.is_alone = request.is_alone or any(each.lapsed for each in given)
-        wanted = {group for group, _ in found.deliveries if group is not None}
-        wanted.update(request.queued_groups)
-        if not found.is_alone:
-            self._add_decisions_and_waits(store, info, request, found)
-            wanted.update(found.due, (each.group for each in found.decisions))
-        wanted -= request.busy
-        if wanted:
-            found.records = {line.group: line for line in pipelines.records(info.number, sorted(wanted))}
+            for part in store.receive(queue_of(store, self._queue), request.receives, outcome.now_ms):
+                deliveries += part
+        outcome.deliveries = [(self._reader.group_of(delivery.entry), delivery) for delivery in deliveries]
+        outcome.is_alone = request.is_alone or any(delivery.lapsed for delivery in deliveries)
+        groups = {group for group, _ in outcome.deliveries if group is not None}
+        groups.update(request.queued_groups)
+        if not outcome.is_alone:
+            self._add_decisions_and_waits(store, info, request, outcome)
+            groups.update(outcome.due, (decision.group for decision in outcome.decisions))
+        groups -= request.busy
+        if groups:
+            outcome.records = {record.group: record for record in pipelines.records(info.number, sorted(groups))}
 
     def _due(self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, now_ms: int) -> list[str]:
         """Return the groups whose wait has expired; of idle groups, only those without messages in the queue."""
@@ -261,10 +261,10 @@ class UnitOfWork:
         same end of the wait: otherwise such a group would wait as long as messages without a group arrive.
         """
         views = store.groups(queue_of(store, self._queue or ""), len(due) + 1, now_ms, [*due, None])
-        busy = {each.group for each in views}
-        sent_us = next((each.head_sent_ms * 1000 for each in views if each.group is None), None)
+        busy = {view.group for view in views}
+        sent_us = next((view.head_sent_ms * 1000 for view in views if view.group is None), None)
         again_us = now_ms * 1000 + round(limits.IDLE_AGAIN_S * 1e6)
-        found = []
+        groups = []
         put_off: dict[str, tuple[int, int]] = {}
         for group, due_us in due.items():
             known_us, ended_us = self._put_off.pop(group, (None, due_us))
@@ -272,55 +272,55 @@ class UnitOfWork:
             if group in busy or (sent_us is not None and sent_us <= ended_us):
                 put_off[group] = again_us, ended_us
             else:
-                found.append(group)
+                groups.append(group)
         if put_off:
             store.pipelines.put_off(info.number, sorted(put_off), now_ms * 1000, again_us)
             self._put_off |= put_off
-        return found
+        return groups
 
     def _waiting(
-        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, found: WorkResult
+        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, outcome: WorkResult
     ) -> list[str]:
         """Return the next groups that wait for a later message, once the queue is empty."""
         if not request.is_final or request.busy or self._queue is None or queue_of(store, self._queue).depth:
             return []
         # Again from the beginning: released messages may have sent to groups that were checked before.
-        for begin in dict.fromkeys((found.final_after, "")):
+        for begin in dict.fromkeys((outcome.final_after, "")):
             after = begin
             while part := store.pipelines.briefs(info.number, after, limits.GROUPS_AT_ONCE):
                 after = part[-1][0]
                 if names := [name for name, status, *_ in part if status == Status.WAITING]:
-                    found.final_after, found.is_unfinished = after, True
+                    outcome.final_after, outcome.is_unfinished = after, True
                     return names
-        found.final_after = ""
+        outcome.final_after = ""
         return []
 
     def _add_decisions_and_waits(
-        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, found: WorkResult
+        self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, outcome: WorkResult
     ) -> None:
         """Receive decisions, and groups whose wait has expired."""
         pipelines = store.pipelines
         new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
-        decisions = [each for each in new if each.group not in request.busy]
-        final = self._waiting(store, info, request, found)
-        due = final or self._due(store, info, request, found.now_ms)
-        groups = sorted({*due, *(each.group for each in decisions)})
+        decisions = [decision for decision in new if decision.group not in request.busy]
+        final = self._waiting(store, info, request, outcome)
+        due = final or self._due(store, info, request, outcome.now_ms)
+        groups = sorted({*due, *(decision.group for decision in decisions)})
         if not groups:
             return
         before = pipelines.begun_tasks(info.number, groups)
-        lapsed = [group for group, (_, until_ms) in before.items() if until_ms <= found.now_ms]
+        lapsed = [group for group, (_, until_ms) in before.items() if until_ms <= outcome.now_ms]
         if lapsed and not request.is_busy:
-            groups, found.is_alone = [min(lapsed)], True
+            groups, outcome.is_alone = [min(lapsed)], True
         else:
             groups = [group for group in groups if group not in before]
-        found.begun = {group: before.get(group, (0, 0))[0] + 1 for group in groups}
-        for group in pipelines.save_begun_if_free(info.number, found.begun, found.now_ms + TURN_LEASE_MS):
-            del found.begun[group]
-        found.decisions = [each for each in decisions if each.group in found.begun]
-        found.due = [group for group in due if group in found.begun]
-        found.final = frozenset(final).intersection(found.due)
-        if len(found.final) < len(final):  # another worker has the others, or one of them must have killed it
-            found.final_after = self._final_after
+        outcome.begun = {group: before.get(group, (0, 0))[0] + 1 for group in groups}
+        for group in pipelines.save_begun_if_free(info.number, outcome.begun, outcome.now_ms + TURN_LEASE_MS):
+            del outcome.begun[group]
+        outcome.decisions = [decision for decision in decisions if decision.group in outcome.begun]
+        outcome.due = [group for group in due if group in outcome.begun]
+        outcome.final = frozenset(final).intersection(outcome.due)
+        if len(outcome.final) < len(final):  # another worker has the others, or one of them must have killed it
+            outcome.final_after = self._final_after
 
 
 def _pipeline_store(store: Store) -> QueueAndPipelineStore:

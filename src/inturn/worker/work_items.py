@@ -13,9 +13,9 @@ from inturn.worker.group_task import GroupTask
 class LeaseLost(Exception):
     """Turns whose leases have expired; the transaction stored nothing, of any turn."""
 
-    def __init__(self, turns: list[GroupTask]) -> None:
-        super().__init__(turns)
-        self.turns = turns
+    def __init__(self, tasks: list[GroupTask]) -> None:
+        super().__init__(tasks)
+        self.tasks = tasks
 
 
 class Overtaken(Exception):
@@ -29,9 +29,9 @@ class Overtaken(Exception):
 class ChainRefused(Exception):
     """Turns whose outputs the queue of the chain does not accept; the transaction stored nothing, of any turn."""
 
-    def __init__(self, turns: list[GroupTask], why: QueueFull | NoSuchQueue) -> None:
-        super().__init__(turns, why)
-        self.turns, self.why = turns, why
+    def __init__(self, tasks: list[GroupTask], reason: QueueFull | NoSuchQueue) -> None:
+        super().__init__(tasks, reason)
+        self.tasks, self.reason = tasks, reason
 
 
 @dataclass(eq=False, slots=True)
@@ -150,14 +150,14 @@ class WorkResult:
     chained_count: int = 0
 
 
-def has_applied(turn: GroupTask) -> bool:
+def has_applied(task: GroupTask) -> bool:
     """Return whether the handler has applied a message in a turn."""
-    return turn.result is not None and turn.result.journal.counts.applied > 0
+    return task.result is not None and task.result.journal.counts.applied > 0
 
 
 T_leased = TypeVar("T_leased", GroupTask, DeliveryAttempt)
 
 
-def ending(those: Iterable[T_leased], now_ms: int, lease_of: Callable[[T_leased], int]) -> list[T_leased]:
+def ending(items: Iterable[T_leased], now_ms: int, lease_of: Callable[[T_leased], int]) -> list[T_leased]:
     """Return the items of which less than half of the lease is left."""
-    return [each for each in those if each.until_ms is not None and each.until_ms - now_ms < lease_of(each) // 2]
+    return [item for item in items if item.until_ms is not None and item.until_ms - now_ms < lease_of(item) // 2]

@@ -114,16 +114,16 @@ class Worker(BackgroundLoop):
     def _read_store(self, function: Callable[[PipelineStore, int], T]) -> T:
         return self._in_store(lambda: self._unit.read(function))
 
-    def _run_task(self, turn: GroupTask) -> None:
+    def _run_task(self, task: GroupTask) -> None:
         """Run a turn in a thread of the pool."""
         try:
-            turn.result = self._report.run(turn, self._runner.run)
+            task.result = self._report.run(task, self._runner.run)
             reach("handled")
         except PoolStopped:
-            turn.is_given_up = True
+            task.is_given_up = True
         except BaseException as error:  # noqa: BLE001 - it ends the worker, which reports it
-            turn.error = error
-        self._done.append(turn)
+            task.error = error
+        self._done.append(task)
         self._ended()
 
     def _delivery_finished(self, sending: DeliveryAttempt) -> None:
@@ -138,11 +138,11 @@ class Worker(BackgroundLoop):
 
     @override
     def _iterate(self) -> bool:
-        found = self._transact(is_taking=True)
-        self._start_work(found)
+        outcome = self._transact(is_taking=True)
+        self._start_work(outcome)
         if self._starter.waiting:
             self._starter.begin(self._recent_work(self._next_tasks.values()))
-        return not (self._tasks or self._sendings or found.depth or found.is_unsent or found.is_unfinished)
+        return not (self._tasks or self._sendings or outcome.depth or outcome.is_unsent or outcome.is_unfinished)
 
     def _transact(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> WorkResult:
         """Run one transaction: store finished turns and receive new work."""
@@ -154,8 +154,8 @@ class Worker(BackgroundLoop):
             company = self._recent_work(done, given_up, sent)
             is_free = is_taking and not company.is_alone
             claims = 2 * self._concurrency - len(self._sendings) if is_free and not company.delivers_alone else 0
-            over = {turn.group for turn in done}
-            busy = frozenset(group for group in self._busy if group not in over)
+            done_groups = {task.group for task in done}
+            busy = frozenset(group for group in self._busy if group not in done_groups)
             request = WorkRequest(
                 done=done,
                 nacked=[*back, *given_up],
@@ -163,7 +163,7 @@ class Worker(BackgroundLoop):
                 busy=busy,
                 queued_groups=[group for group in self._next_tasks if group not in busy],
                 adopted=self._adopted,
-                receives=self._receive_requests(len(over), is_busy=company.is_busy) if is_free else (),
+                receives=self._receive_requests(len(done_groups), is_busy=company.is_busy) if is_free else (),
                 undone_begins=self._undone_begins,
                 is_receiving=is_taking,
                 is_final=self.is_final and bool(self._drains),
@@ -175,53 +175,53 @@ class Worker(BackgroundLoop):
                 asks_unsent=bool(self._drains) and self._delivers,
             )
             try:
-                found = self._in_store(partial(self._unit.run, request))
+                outcome = self._in_store(partial(self._unit.run, request))
                 break
-            except (LeaseLost, Overtaken, ChainRefused) as why:
-                done, more = self._without_refused(done, why)
+            except (LeaseLost, Overtaken, ChainRefused) as error:
+                done, more = self._without_refused(done, error)
                 given_up += more
-        for turn in (*done, *request.nacked):
-            self._forget(turn)
-            if turn.result is not None:
-                self.counts.add(turn.result.journal.counts)
-        self._report.stored(done, sent, found.chained_count)
-        self._throughput.done(sum(len(turn.deliveries) for turn in done))
+        for task in (*done, *request.nacked):
+            self._forget(task)
+            if task.result is not None:
+                self.counts.add(task.result.journal.counts)
+        self._report.stored(done, sent, outcome.chained_count)
+        self._throughput.done(sum(len(task.deliveries) for task in done))
         self._sendings.difference_update(sent)
-        for turn in request.extended:
-            turn.until_ms = None if turn in found.lost else found.now_ms + self._unit.lease_of(turn)
+        for task in request.extended:
+            task.until_ms = None if task in outcome.lost else outcome.now_ms + self._unit.lease_of(task)
         for sending in request.renewed_claims:
-            sending.until_ms = found.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
+            sending.until_ms = outcome.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
         self._adopted, self._undone_begins = [], {}
-        wanted = sum(want.limit for want in request.receives)
-        self._was_full = 0 < wanted <= len(found.deliveries) or found.drained_count > 0
-        return found
+        requested = sum(receive.limit for receive in request.receives)
+        self._was_full = 0 < requested <= len(outcome.deliveries) or outcome.drained_count > 0
+        return outcome
 
     def _without_refused(
-        self, done: list[GroupTask], why: LeaseLost | Overtaken | ChainRefused
+        self, done: list[GroupTask], error: LeaseLost | Overtaken | ChainRefused
     ) -> tuple[list[GroupTask], list[GroupTask]]:
         """Return the turns that can be stored, without those that cannot, and the turns that are to be nacked."""
         given_up: list[GroupTask] = []
-        turns = [turn for turn in done if turn.group in why.groups] if isinstance(why, Overtaken) else why.turns
-        if isinstance(why, LeaseLost):
-            self._report.lost_leases(why.turns)
-        elif isinstance(why, Overtaken):
-            self._report.overtaken(why.groups)
-        for turn in turns:
-            if turn.begin_count and not isinstance(why, ChainRefused):
-                self._undone_begins[turn.group or ""], turn.begin_count = turn.begin_count - 1, 0
-            if isinstance(why, LeaseLost):  # another receiver may have the messages now
-                self._forget(turn)
-            elif isinstance(why, Overtaken):
-                self._queue_again(turn)
-            elif self._stopping.is_set() or not isinstance(why.why, QueueFull):
-                turn.result = None
-                given_up.append(turn)
+        tasks = [task for task in done if task.group in error.groups] if isinstance(error, Overtaken) else error.tasks
+        if isinstance(error, LeaseLost):
+            self._report.lost_leases(error.tasks)
+        elif isinstance(error, Overtaken):
+            self._report.overtaken(error.groups)
+        for task in tasks:
+            if task.begin_count and not isinstance(error, ChainRefused):
+                self._undone_begins[task.group or ""], task.begin_count = task.begin_count - 1, 0
+            if isinstance(error, LeaseLost):  # another receiver may have the messages now
+                self._forget(task)
+            elif isinstance(error, Overtaken):
+                self._queue_again(task)
+            elif self._stopping.is_set() or not isinstance(error.reason, QueueFull):
+                task.result = None
+                given_up.append(task)
             else:
-                self._refused.append(turn)
+                self._refused.append(task)
                 self._refused_until = time.monotonic() + limits.POLL_S
-        if isinstance(why, ChainRefused) and not isinstance(why.why, QueueFull):
-            self._fail(why.why)
-        return [turn for turn in done if turn not in turns], given_up
+        if isinstance(error, ChainRefused) and not isinstance(error.reason, QueueFull):
+            self._fail(error.reason)
+        return [task for task in done if task not in tasks], given_up
 
     def _collect(self) -> tuple[list[GroupTask], list[GroupTask]]:
         """Return the turns that have ended: those to be stored, and those to be nacked.
@@ -232,13 +232,13 @@ class Worker(BackgroundLoop):
         if self._stopping.is_set() or time.monotonic() >= self._refused_until:
             done, self._refused = self._refused, []
         for _ in range(len(self._done)):
-            turn = self._done.popleft()
-            if turn.result is not None:
-                done.append(turn)
+            task = self._done.popleft()
+            if task.result is not None:
+                done.append(task)
             else:
-                given_up.append(turn)
-                if turn.error is not None:
-                    self._fail(turn.error)
+                given_up.append(task)
+                if task.error is not None:
+                    self._fail(task.error)
         if not self._unit.is_proved:
             done = self._without_doubtful(done, given_up)
         return done, given_up
@@ -253,70 +253,70 @@ class Worker(BackgroundLoop):
         done, before, self._doubtful = [*self._doubtful, *done], len(self._doubtful), []
         if any(map(has_applied, (*done, *self._refused))):
             return done
-        doubtful = [turn for turn in done if turn.result is not None and turn.result.journal.wrong is not None]
+        doubtful = [task for task in done if task.result is not None and task.result.journal.wrong is not None]
         if not doubtful:
             return done
-        kept = [turn for turn in done if turn not in doubtful]
+        certain = [task for task in done if task not in doubtful]
         if not self._stopping.is_set():
             is_new = before < len(doubtful) < limits.WORKER_DOUBTFUL
             if is_new or self._tasks.difference(done, given_up, self._refused, self._next_tasks.values()):
                 self._doubtful = doubtful
-                return kept
-            wrongs = (turn.result.journal.wrong for turn in doubtful if turn.result)
+                return certain
+            wrongs = (task.result.journal.wrong for task in doubtful if task.result)
             self._fail(next(wrong for wrong in wrongs if wrong))
-        for turn in doubtful:
-            turn.result = None
+        for task in doubtful:
+            task.result = None
         given_up += doubtful
-        return kept
+        return certain
 
-    def _receive_requests(self, over: int, *, is_busy: bool) -> list[ReceiveRequest]:
+    def _receive_requests(self, done_count: int, *, is_busy: bool) -> list[ReceiveRequest]:
         """Return the receives to make: a few messages per free place or, with short turns, enough for some time."""
         if self._adopted or len(self._next_tasks) > limits.RECEIVE_MESSAGES:
             return []
         if len(self._doubtful) >= limits.WORKER_DOUBTFUL:
             return []
         busy = len(self._busy) - self._pool.asleep - len(self._doubtful)
-        free, ahead = self._concurrency - (busy - over), self._throughput.ahead
+        free, ahead = self._concurrency - (busy - done_count), self._throughput.ahead
         if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
             return []
-        want = ReceiveRequest(0, self._unit.lease_ms, lapsed=LapsedRule.NONE if is_busy else LapsedRule.ALONE)
-        return [want._replace(limit=most) for most in receives(ahead, self._concurrency, busy, free)]
+        template = ReceiveRequest(0, self._unit.lease_ms, lapsed=LapsedRule.NONE if is_busy else LapsedRule.ALONE)
+        return [template._replace(limit=most) for most in receives(ahead, self._concurrency, busy, free)]
 
-    def _start_work(self, found: WorkResult) -> None:
+    def _start_work(self, outcome: WorkResult) -> None:
         """Pass new work to the threads."""
-        if found.deliveries:
+        if outcome.deliveries:
             reach("received")
-            self._report.received(found)
+            self._report.received(outcome)
         fresh: dict[str, GroupTask] = {}
         for name in [name for name in self._next_tasks if name not in self._busy]:
             fresh[name] = self._next_tasks.pop(name)
-        for group, delivery in found.deliveries:
+        for group, delivery in outcome.deliveries:
             if group is None:
-                turn = GroupTask(None, now_us=found.now_ms * 1000)
-                turn.add(delivery)
-                self._tasks.add(turn)
-                self._starter.put(turn)
+                task = GroupTask(None, now_us=outcome.now_ms * 1000)
+                task.add(delivery)
+                self._tasks.add(task)
+                self._starter.put(task)
                 continue
-            turns = self._next_tasks if group in self._busy else fresh
-            turn = turns.setdefault(group, GroupTask(group))
-            turn.add(delivery)
-            self._tasks.add(turn)
-        for decided in found.decisions:
+            tasks = self._next_tasks if group in self._busy else fresh
+            task = tasks.setdefault(group, GroupTask(group))
+            task.add(delivery)
+            self._tasks.add(task)
+        for decided in outcome.decisions:
             fresh.setdefault(decided.group, GroupTask(decided.group)).decisions.append(decided)
-        for due in found.due:
+        for due in outcome.due:
             fresh.setdefault(due, GroupTask(due))
-        for free, turn in fresh.items():
-            turn.record, turn.now_us = found.records.get(free), found.now_ms * 1000
-            turn.is_quiet, turn.is_final = free in found.due, free in found.final
-            if begun := found.begun.get(free):
-                turn.begin_count, turn.is_alone = begun, turn.is_alone or found.is_alone
-                until_ms = found.now_ms + self._unit.lease_of(turn)
-                turn.until_ms = min(turn.until_ms or until_ms, until_ms)
-            self._tasks.add(turn)
-            self._busy[free] = turn
-            self._starter.put(turn)
-        for claim in found.claims:
-            sending = DeliveryAttempt(claim, found.now_ms + round(limits.OUTBOX_LEASE_S * 1000))
+        for free, task in fresh.items():
+            task.record, task.now_us = outcome.records.get(free), outcome.now_ms * 1000
+            task.is_quiet, task.is_final = free in outcome.due, free in outcome.final
+            if begun := outcome.begun.get(free):
+                task.begin_count, task.is_alone = begun, task.is_alone or outcome.is_alone
+                until_ms = outcome.now_ms + self._unit.lease_of(task)
+                task.until_ms = min(task.until_ms or until_ms, until_ms)
+            self._tasks.add(task)
+            self._busy[free] = task
+            self._starter.put(task)
+        for claim in outcome.claims:
+            sending = DeliveryAttempt(claim, outcome.now_ms + round(limits.OUTBOX_LEASE_S * 1000))
             self._sendings.add(sending)
             self._starter.put(sending)
 
@@ -326,30 +326,30 @@ class Worker(BackgroundLoop):
         elif self._sender is not None:
             self._sender.put(work)
 
-    def _recent_work(self, *over: Iterable[GroupTask | DeliveryAttempt]) -> RecentWork:
+    def _recent_work(self, *ended: Iterable[GroupTask | DeliveryAttempt]) -> RecentWork:
         """Return the work that runs or waits to run alone, without work that has ended or waits for something else."""
-        turns = self._tasks.difference(*over, self._refused, self._doubtful)
-        return RecentWork.of(turns, self._sendings.difference(*over))
+        tasks = self._tasks.difference(*ended, self._refused, self._doubtful)
+        return RecentWork.of(tasks, self._sendings.difference(*ended))
 
-    def _forget(self, turn: GroupTask) -> None:
+    def _forget(self, task: GroupTask) -> None:
         """Drop a turn that has ended, whatever its outcome."""
-        self._tasks.discard(turn)
-        if turn.group is not None and self._busy.get(turn.group) is turn:
-            del self._busy[turn.group]
+        self._tasks.discard(task)
+        if task.group is not None and self._busy.get(task.group) is task:
+            del self._busy[task.group]
 
-    def _queue_again(self, turn: GroupTask) -> None:
+    def _queue_again(self, task: GroupTask) -> None:
         """Queue a turn's messages, which are still leased, for another turn, after another worker changed the group."""
-        self._forget(turn)
-        turn.result, turn.decisions = None, []  # decisions that were not applied are found again
-        if turn.group is None or not turn.deliveries:
+        self._forget(task)
+        task.result, task.decisions = None, []  # decisions that were not applied are found again
+        if task.group is None or not task.deliveries:
             return
-        behind = self._next_tasks.get(turn.group)
-        for delivery in behind.deliveries if behind is not None else ():
-            turn.add(delivery)
-        if behind is not None:
-            self._tasks.discard(behind)
-        self._next_tasks[turn.group] = turn
-        self._tasks.add(turn)
+        following = self._next_tasks.get(task.group)
+        for delivery in following.deliveries if following is not None else ():
+            task.add(delivery)
+        if following is not None:
+            self._tasks.discard(following)
+        self._next_tasks[task.group] = task
+        self._tasks.add(task)
 
     @override
     def _rest(self) -> None:
@@ -358,18 +358,20 @@ class Worker(BackgroundLoop):
         if self._tasks or self._sendings or self._drains:
             self._gather(min(limits.POLL_S, self._unit.lease_ms / 4000))
             return
-        want = ReceiveRequest(self._concurrency, self._unit.lease_ms, lapsed=LapsedRule.ALONE)
-        wait = Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=limits.WORKER_IDLE_S)
+        request = ReceiveRequest(self._concurrency, self._unit.lease_ms, lapsed=LapsedRule.ALONE)
+        wait = Receive[list[Delivery]](
+            self._queue.name, lambda received: received, request, wait_s=limits.WORKER_IDLE_S
+        )
         self._adopted = self._in_store(lambda: self._queue.writer.run(wait))
 
     @override
     def _wind_up(self) -> None:
         self._stopping.set()
-        left = self._pool.stop()
+        remaining = self._pool.stop()
         waiting = self._starter.stop()
-        left += [each for each in waiting if isinstance(each, GroupTask)]
-        self._sent.extend(each for each in waiting if isinstance(each, DeliveryAttempt))
-        left += [turn for turn in self._next_tasks.values() if turn not in left]
+        remaining += [item for item in waiting if isinstance(item, GroupTask)]
+        self._sent.extend(item for item in waiting if isinstance(item, DeliveryAttempt))
+        remaining += [task for task in self._next_tasks.values() if task not in remaining]
         self._next_tasks.clear()
         self._sent.extend(self._sender.stop() if self._sender else ())
         adopted = GroupTask(None)
@@ -378,7 +380,7 @@ class Worker(BackgroundLoop):
         self._adopted = []
         self._begin_grace()
         if adopted.deliveries or self._tasks or self._sendings:
-            self._transact(is_taking=False, back=[*left, adopted])
+            self._transact(is_taking=False, back=[*remaining, adopted])
         while (self._busy or self._tasks or self._sendings) and self._is_in_grace():
             self._news.wait(min(limits.POLL_S, self._unit.lease_ms / 4000))
             self._news.clear()

@@ -67,10 +67,10 @@ def is_server(target: str) -> bool:
 def live(directory: Path, target: str, seed: int, death: Death | None = None) -> None:
     """One life: until it is killed or, without a death, until nothing is left to do."""
     chance = random.Random(seed)
-    told = os.open(directory / "told.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    log_fd = os.open(directory / "told.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def deliver(output: Any, effect_id: str) -> None:
-        os.write(told, f"{json.dumps([effect_id, output])}\n".encode())
+        os.write(log_fd, f"{json.dumps([effect_id, output])}\n".encode())
 
     with inturn.open(target, durable=False) as db:
         queue = db.queue("q")
@@ -90,9 +90,9 @@ def send(directory: Path, queue: Any, chance: random.Random, seed: int) -> None:
     log = directory / f"{account}.log"
     first = int(log.read_text()) if log.exists() else 1
     revisions = list(range(first, first + chance.randint(1, 4)))
-    again = [each for each in range(max(1, first - 5), first) if chance.random() < 0.2]
-    every = chance.sample([*revisions, *again], len(revisions) + len(again))
-    queue.send_many([draft(message(account, each), group=account) for each in every])
+    repeated = [revision for revision in range(max(1, first - 5), first) if chance.random() < 0.2]
+    every = chance.sample([*revisions, *repeated], len(revisions) + len(repeated))
+    queue.send_many([draft(message(account, revision), group=account) for revision in every])
     new = log.with_suffix(".new")
     new.write_text(str(revisions[-1] + 1))
     new.replace(log)

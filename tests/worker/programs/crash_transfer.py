@@ -51,8 +51,8 @@ def money(target: str) -> int:
     with inturn.open(target) as db, db.transaction() as tx:
         states = [msgspec.msgpack.decode(bytes(state)) for (state,) in tx.execute("select state from inturn_group")]
         coming = db.queue("bookings", tx=tx).peek(10_000, tx=tx)
-        return sum(each["balance"] for each in states) + sum(
-            each.body["amount"] for each in coming if "to" not in each.body
+        return sum(state["balance"] for state in states) + sum(
+            message.body["amount"] for message in coming if "to" not in message.body
         )
 
 
@@ -80,12 +80,19 @@ def main(directory: Path, kills: int, seed: int, target: str) -> None:
     live(target, seed)
     sums.add(money(target))
     with inturn.open(target) as db:
-        look = DatabaseInspector(db, "accounts")
-        states = {name: look.group(name).state for name in NAMES}
-        counts, left = asdict(look.counts()), db.queue("bookings").depth().messages
+        inspector = DatabaseInspector(db, "accounts")
+        states = {name: inspector.group(name).state for name in NAMES}
+        counts, remaining = asdict(inspector.counts()), db.queue("bookings").depth().messages
     print(
         json.dumps(
-            {"killed": killed, "payments": payments, "sums": [*sums], "states": states, "counts": counts, "left": left}
+            {
+                "killed": killed,
+                "payments": payments,
+                "sums": [*sums],
+                "states": states,
+                "counts": counts,
+                "left": remaining,
+            }
         )
     )
 

@@ -99,7 +99,7 @@ def live(target: str, kind: str, number: int) -> None:
 def is_left(db: Any) -> bool:
     """Return whether a decision is not taken, or a wait not over."""
     inspector = DatabaseInspector(db, "ledger")
-    return any(each.status == "waiting" for each in inspector.groups()) or bool(inspector.pending_decisions("g30"))
+    return any(group.status == "waiting" for group in inspector.groups()) or bool(inspector.pending_decisions("g30"))
 
 
 def main(kind: str, target: str) -> None:
@@ -111,18 +111,18 @@ def main(kind: str, target: str) -> None:
             live(target, kind, len(ends) + 1)
             os._exit(0)
         ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    left: dict[str, Any] = {"ends": ends}
+    result: dict[str, Any] = {"ends": ends}
     with inturn.open(target, durable=False, clock=wall_clock_ms) as db:
-        left["messages"] = db.queue("q").depth().messages
+        result["messages"] = db.queue("q").depth().messages
         if kind == "consume":
-            left["parked"] = {each.group: each.note for each in db.queue("q").parked()}
+            result["parked"] = {parked.group: parked.note for parked in db.queue("q").parked()}
         else:
             inspector = DatabaseInspector(db, "ledger")
             groups = list(inspector.groups())
-            left["done"] = {each.group: each.state.get("done", 0) for each in groups}
-            left["parked"] = {each.group: each.error for each in groups if each.status == "failed"}
-            left["refused"] = {each.group: each.error for each in inspector.failing()}
-    print(json.dumps(left))
+            result["done"] = {group.group: group.state.get("done", 0) for group in groups}
+            result["parked"] = {group.group: group.error for group in groups if group.status == "failed"}
+            result["refused"] = {group.group: group.error for group in inspector.failing()}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":
