@@ -131,9 +131,9 @@ def proxied(endpoint: str) -> Iterator[Proxy]:
 
 def once(fault: Fault, *, put: str) -> Faults:
     """The fault for the first PUT whose path has these letters in it, and none afterwards."""
-    left = [fault]
+    remaining = [fault]
 
     def faults(method: str, path: str) -> Fault:
-        return left.pop() if left and method == "PUT" and put in path else None
+        return remaining.pop() if remaining and method == "PUT" and put in path else None
 
     return faults

@@ -21,14 +21,14 @@ def test_rows_invalid_for_a_pipeline_are_counted_as_unreadable(spark: SparkSessi
     df, groups = frame(spark, [CARRIED[name] for name in there_are(sorted(SEEN))])
     invalid = sum(value is INVALID for _, _, value in groups.values())
     report = audit(df, group="g", order="r", out=str(tmp_path / "out"))
-    assert {kind: found.messages for kind, found in report.found.items()} == {FaultKind.UNREADABLE: invalid}
+    assert {kind: count.messages for kind, count in report.found.items()} == {FaultKind.UNREADABLE: invalid}
     assert (report.messages, report.groups) == (len(groups) + GOOD, len(groups) - invalid + 1)
     assert (tmp_path / "out" / "report.html").exists()
 
 
 def rows(spark: SparkSession, *values: str) -> DataFrame:
     """Two messages of one group for each value, ``v``."""
-    texts = (f"('a', {at}, {value})" for at, value in enumerate([*values, *values], 1))
+    texts = (f"('a', {index}, {value})" for index, value in enumerate([*values, *values], 1))
     return spark.sql(f"SELECT * FROM VALUES {', '.join(texts)} AS t(g, r, v)")  # noqa: S608 - ours
 
 
@@ -81,4 +81,4 @@ def test_column_types_that_no_message_supports_are_compared_as_content(spark: Sp
         "SELECT 'a' AS g, 1 AS r, parse_json('{}') AS v, map(array(1), 2) AS m, INTERVAL '1' YEAR AS y, map() AS n"
     )
     report = audit(df.union(df), group="g", order="r", out=str(tmp_path / "out"))
-    assert {kind: found.messages for kind, found in report.found.items()} == {FaultKind.DUPLICATE: 1}
+    assert {kind: count.messages for kind, count in report.found.items()} == {FaultKind.DUPLICATE: 1}

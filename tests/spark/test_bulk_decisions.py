@@ -33,7 +33,7 @@ def test_ten_thousand_decisions_are_applied_in_one_step_with_new_messages(spark:
     stored = inturn.spark.store(store)
     report = stored.drop(all=True, by="ann")
     assert len(report.pending) == COUNT
-    taken = inturn.spark.batch(pipeline(0), messages(2, 3), store=store)
-    assert (taken.counts.rejected, taken.counts.applied) == ({"dropped": COUNT}, COUNT)
+    applied = inturn.spark.batch(pipeline(0), messages(2, 3), store=store)
+    assert (applied.counts.rejected, applied.counts.applied) == ({"dropped": COUNT}, COUNT)
     report = stored.updated(report)
     assert (len(report.done), report.void, report.pending) == (COUNT, {}, {})

@@ -52,7 +52,7 @@ def test_audit_reads_json_lines_of_mixed_types_and_counts_broken_ones(command: C
     (tmp_path / "orders.jsonl").write_text("\n".join(lines))
     source = tmp_path / "orders.jsonl"
     report = said(command(source, "--group", "order", "--order", "revision", "--json", "--out", tmp_path / "report"))
-    assert {kind: found["messages"] for kind, found in report["found"].items()} == {
+    assert {kind: count["messages"] for kind, count in report["found"].items()} == {
         "unreadable": 1,
         "no-group": 1,
         "no-order": 1,
@@ -70,7 +70,7 @@ def test_audit_keeps_csv_keys_unchanged(command: Command, tmp_path: Path) -> Non
     (tmp_path / "log.csv").write_text('key,n,text\nNA,1,a\n" ",1,b\n7,1,c\n007,1,d\n,1,e\n7,2,"f, g"\n7,3\n')
     report = said(command(tmp_path / "log.csv", "--group", "key", "--order", "n", "--json"))
     assert report["groups"] == 4
-    assert {kind: found["messages"] for kind, found in report["found"].items()} == {
+    assert {kind: count["messages"] for kind, count in report["found"].items()} == {
         "unreadable": 1,
         "no-group": 1,
         "placeholder-group": 2,
@@ -88,12 +88,12 @@ def test_audit_reads_folder_files_by_name_and_strict_sets_the_exit_code(
         parquet.write_table(pa.table(rows), folder / name)
     ran = command(tmp_path / "a log", "--group", "g", "--order", "revision", "--strict")
     assert ran.exit_code == 1
-    told = " ".join(ran.stdout.split())
-    assert "6 messages of 1 group" in told
-    assert "in 3 files, which are read in the order of their names" in told
-    assert "late 1 1 arrived after a message that follows them in the order a at 2, 3 messages late" in told
-    assert "duplicate 1 1" in told
-    assert 'Pipeline(name="a-log", group="g", order=Gapless("revision"), handler=apply)' in told
+    output = " ".join(ran.stdout.split())
+    assert "6 messages of 1 group" in output
+    assert "in 3 files, which are read in the order of their names" in output
+    assert "late 1 1 arrived after a message that follows them in the order a at 2, 3 messages late" in output
+    assert "duplicate 1 1" in output
+    assert 'Pipeline(name="a-log", group="g", order=Gapless("revision"), handler=apply)' in output
     allowed = ("--strict", "--allow", "late", "--allow", "duplicate")
     assert command(tmp_path / "a log", "--group", "g", "--order", "revision", *allowed).exit_code == 0
 
@@ -119,12 +119,12 @@ def test_audit_without_an_order_shows_the_columns(spark: SparkSession, command: 
     (tmp_path / "log.csv").write_text("\n".join(["account,version,amount,at", *lines]))
     ran = command(tmp_path / "log.csv", "--group", "account")
     assert ran.exit_code == 0, ran.stderr
-    told = " ".join(ran.stdout.split())
-    assert "version Gapless counts: every value is present" in told
-    assert "at Timestamp never falls" in told
-    assert "amount none no order" in told
-    assert "No faults found." in told
-    assert 'order=Gapless("version")' in told
+    output = " ".join(ran.stdout.split())
+    assert "version Gapless counts: every value is present" in output
+    assert "at Timestamp never falls" in output
+    assert "amount none no order" in output
+    assert "No faults found." in output
+    assert 'order=Gapless("version")' in output
 
 
 NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
@@ -158,18 +158,18 @@ def test_audit_reports_invalid_arguments_without_a_traceback(command: Command, t
     (tmp_path / "bad.jsonl").write_text("no JSON\nat all\n")
     (tmp_path / "bad.parquet").write_text("PAR1 this is no Parquet")
     (tmp_path / "log.csv").write_text("g,n\na,1\n")
-    given, code, says = NOT_DONE[case]
-    ran = command(*(argument.format(here=tmp_path) for argument in given))
-    told = "".join(ran.stderr.replace("│", " ").split())
-    assert "".join(says.format(here=tmp_path).split()) in told
+    arguments, code, says = NOT_DONE[case]
+    ran = command(*(argument.format(here=tmp_path) for argument in arguments))
+    output = "".join(ran.stderr.replace("│", " ").split())
+    assert "".join(says.format(here=tmp_path).split()) in output
     assert (ran.exit_code, ran.stdout) == (code, "")
     assert "Traceback" not in ran.stderr
 
 
 def test_audit_names_a_broken_file_among_good_ones(command: Command, tmp_path: Path) -> None:
     parquet.write_table(pa.table({"g": ["a"], "n": [1]}), tmp_path / "good.parquet")
-    whole = (tmp_path / "good.parquet").read_bytes()
-    (tmp_path / "half.parquet").write_bytes(whole[: len(whole) // 2])
+    content = (tmp_path / "good.parquet").read_bytes()
+    (tmp_path / "half.parquet").write_bytes(content[: len(content) // 2])
     ran = command(tmp_path, "--group", "g", "--order", "n")
     assert ran.exit_code == 1
     assert "half.parquet" in "".join(ran.stderr.split())
@@ -181,25 +181,25 @@ def test_audit_lab_simulates_the_log_and_links_both_pages(command: Command, tmp_
     lines = []
     for number in range(600):
         group, revision = number % 20, 1 + number // 20
-        at = f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z"
-        row = {"device": f"<b>{group}</b>", "revision": revision, "at": at, "took": 700 if group else 1_400}
+        timestamp = f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z"
+        row = {"device": f"<b>{group}</b>", "revision": revision, "at": timestamp, "took": 700 if group else 1_400}
         lines.append(json.dumps(row))
     lines[41], lines[61] = lines[61], lines[41]  # late by one message of its group
     lines += [lines[70], '{"device": null, "revision": 1}']
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    given = (tmp_path / "log.jsonl", "--group", "device", "--order", "revision", "--lab", "--duration", "took")
-    found = said(command(*given, "--json", "--out", tmp_path / "report"))
-    figures = found["lab"]["result"]["input"]
+    arguments = (tmp_path / "log.jsonl", "--group", "device", "--order", "revision", "--lab", "--duration", "took")
+    report = said(command(*arguments, "--json", "--out", tmp_path / "report"))
+    figures = report["lab"]["result"]["input"]
     assert (figures["groups"], figures["messages"] - figures["copies"], figures["judged_by"]) == (20, 600, "order")
     assert 250e6 < figures["span_us"] < 1_500e6  # as the log: a message a second for ten minutes
     assert 350e6 < figures["work_us"] < 550e6  # 441 seconds in the log
-    assert found["lab"]["recommendation"]["design"]
-    assert [each["over"] for each in found["lab"]["sweeps"]] == ["consumers"]
-    assert found["files"]["lab"].endswith("lab.html")
+    assert report["lab"]["recommendation"]["design"]
+    assert [sweep["over"] for sweep in report["lab"]["sweeps"]] == ["consumers"]
+    assert report["files"]["lab"].endswith("lab.html")
     assert '<a href="lab.html">' in (tmp_path / "report" / "report.html").read_text()
     page = (tmp_path / "report" / "lab.html").read_text()
     assert '<a href="report.html">The audit of' in page
-    shown = command(*given)
+    shown = command(*arguments)
     assert shown.exit_code == 0, shown.stderr
     assert "Recommended: " in shown.stdout
     later = command(tmp_path / "log.jsonl", "--group", "device", "--order", "revision", "--duration", "took")
@@ -214,8 +214,8 @@ def test_audit_without_jinja2_is_refused_before_spark_starts(monkeypatch: pytest
 
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setattr("inturn.spark.local.session.running_session", started)
-    given = ["audit", str(tmp_path / "log.jsonl"), "--group", "g", "--out", str(tmp_path / "report")]
-    ran = CliRunner().invoke(app, given)
+    arguments = ["audit", str(tmp_path / "log.jsonl"), "--group", "g", "--out", str(tmp_path / "report")]
+    ran = CliRunner().invoke(app, arguments)
     assert ran.exit_code == 1
     assert "needs jinja2; install it with: pip install 'inturn[spark]'" in " ".join(ran.stderr.split())
     assert not (tmp_path / "report").exists()
@@ -231,7 +231,7 @@ def test_the_audit_function_without_jinja2_is_refused_before_it_reads(
 
 def test_the_spark_extra_contains_jinja2() -> None:
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert any(each.startswith("jinja2") for each in extras["optional-dependencies"]["spark"])
+    assert any(requirement.startswith("jinja2") for requirement in extras["optional-dependencies"]["spark"])
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
@@ -245,21 +245,21 @@ def test_columns_that_differ_only_in_case_are_refused_with_the_setting_to_use(
     else:
         parquet.write_table(pa.table({name: [value] for name, value in row.items()}), source)
     ran = command(source, "--group", "g", "--order", "n")
-    told = " ".join(ran.stderr.split())
+    output = " ".join(ran.stderr.split())
     assert ran.exit_code == 1
-    assert "two columns are called 'bat'; if they differ only in case" in told
-    assert "spark.sql.caseSensitive=true" in told
+    assert "two columns are called 'bat'; if they differ only in case" in output
+    assert "spark.sql.caseSensitive=true" in output
 
 
 def test_audit_names_a_numeric_column_with_one_text_value(command: Command, tmp_path: Path) -> None:
     rows = [{"g": "a", "n": n, "x": "abc" if n == 3 else n / 2, "p": {"y": n}, "t": f"t{n}"} for n in range(1, 6)]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    given = (tmp_path / "log.jsonl", "--group", "g", "--order", "n")
-    report = said(command(*given, "--json", "--out", tmp_path / "report"))
+    arguments = (tmp_path / "log.jsonl", "--group", "g", "--order", "n")
+    report = said(command(*arguments, "--json", "--out", tmp_path / "report"))
     assert report["texts"] == ["The column x is text: 1 of its 5 values is not a number, such as 'abc'."]
     assert report["grade"]["needs"] == []  # n is a number in the file
     assert "The column x is text" in (tmp_path / "report" / "report.html").read_text()
-    assert "The column x is text: 1 of its 5 values is not a number" in " ".join(command(*given).stdout.split())
+    assert "The column x is text: 1 of its 5 values is not a number" in " ".join(command(*arguments).stdout.split())
 
 
 def test_audit_says_to_cast_a_revision_of_quoted_digits(command: Command, tmp_path: Path) -> None:

@@ -102,8 +102,8 @@ def test_a_failed_step_prints_only_the_inturn_error() -> None:
 def test_a_failed_stream_prints_only_the_inturn_error(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     (tmp_path / "in.jsonl").rename(tmp_path / "events" / "in.jsonl")
-    given = ("--from", "events", "--store", "s", "--master", "local[1]", "--stream", "--trigger", "available now")
-    done = run("run", "lines.py:bare", *given)
+    arguments = ("--from", "events", "--store", "s", "--master", "local[1]", "--stream", "--trigger", "available now")
+    done = run("run", "lines.py:bare", *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert "the handler of pipeline 'bare' must take (state, message) and return" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -146,9 +146,9 @@ def test_a_check_failure_in_spark_is_reported_without_a_traceback() -> None:
 
 def starts_spark(pid: int) -> bool:
     """Whether a process has a Java that starts Spark."""
-    for each in psutil.Process(pid).children(recursive=True):
+    for process in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if "org.apache.spark.deploy.SparkSubmit" in each.cmdline():
+            if "org.apache.spark.deploy.SparkSubmit" in process.cmdline():
                 return True
     return False
 

@@ -61,7 +61,7 @@ def write(spark: SparkSession, folder: Path, *rows: str, names: str = "g, r, fai
 def test_rows_with_values_beyond_python_types_are_counted_as_rejected(
     spark: SparkSession, command: Command, place: Path
 ) -> None:
-    rows = [f"'g{at}', 1, false, {', '.join(each)}" for at, each in enumerate(VALUES)]
+    rows = [f"'g{index}', 1, false, {', '.join(values)}" for index, values in enumerate(VALUES)]
     rows.append(f"'fails', 1, true, {', '.join(VALUES[0])}")
     files, store = write(spark, place, *rows), place / "store"
     ran = command("run", f"{place}/counts.py:counts", "--from", files, "--store", store, "--json")
@@ -69,9 +69,9 @@ def test_rows_with_values_beyond_python_types_are_counted_as_rejected(
     assert (counts["applied"], counts["held"], counts["rejected"]) == (1, 1, {"invalid": 3})
 
     ran = command("check", f"{place}/counts.py:counts", "--from", files, "--engines", "worker,batch", "--json")
-    told = json.loads(ran.stdout)
-    assert told["agree"]
-    assert told["left_out"] == [
+    result = json.loads(ran.stdout)
+    assert result["agree"]
+    assert result["left_out"] == [
         "day is +20260-01-01; Python has only the years 1 to 9999",
         "the text of says is not valid UTF-8",
         "days.k is -0001-01-01; Python has only the years 1 to 9999",
@@ -103,7 +103,7 @@ def test_unsupported_column_types_are_refused_by_run_and_check_but_not_by_audit(
     for words in (["run", "--store", place / "store"], ["check", "--engines", "worker"]):
         ran = command(words[0], f"{place}/counts.py:counts", "--from", files, *words[1:])
         assert ran.exit_code == 1
-        said = " ".join(ran.output.split())
-        assert "InputError: the column" in said
-        assert kind in said
+        output = " ".join(ran.output.split())
+        assert "InputError: the column" in output
+        assert kind in output
     assert command("audit", files, "--group", "g", "--order", "r").exit_code == 0

@@ -27,15 +27,15 @@ def test_a_batch_over_spark_connect_gives_the_same_tables(spark: SparkSession, t
     (tmp_path / "messages.json").write_text(json.dumps(messages))
     client = run(CLIENT, server(), tmp_path / "messages.json", store)
     assert client.returncode == 0, client.stderr
-    found = json.loads(client.stdout)
-    assert found["session"].startswith("pyspark.sql.connect.")
+    result = json.loads(client.stdout)
+    assert result["session"].startswith("pyspark.sql.connect.")
     once = ledger.replay(messages)
-    assert found["report"]["counts"] == asdict(once.counts)
+    assert result["report"]["counts"] == asdict(once.counts)
     assert_tables(spark, store, once)
     for table in TABLES:
-        here = [json.dumps(row.asDict(), default=str) for row in read(spark, store, table).collect()]
-        assert sorted(map(json.dumps, found["tables"][table])) == sorted(here), table
-    faults = {kind: each["messages"] for kind, each in found["audit"]["found"].items()}
+        local = [json.dumps(row.asDict(), default=str) for row in read(spark, store, table).collect()]
+        assert sorted(map(json.dumps, result["tables"][table])) == sorted(local), table
+    faults = {kind: count["messages"] for kind, count in result["audit"]["found"].items()}
     truth, _ = expected(messages, "account", "revision", *messages[0])
     assert faults == {"duplicate": truth["duplicate"], "late": truth["late"]} | (
         {"conflict": truth["rival"]} if truth["rival"] else {}

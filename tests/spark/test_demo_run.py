@@ -26,9 +26,9 @@ def test_the_demo_is_right_for_every_aircraft_on_killed_spark_and_in_process(spa
     assert shown["kill"]["again"] == steps[crash.KILLED_STEP - 1]["received"] > 0
     died, ends = shown["course"]["killed_s"], [end for _, end in shown["course"]["steps"]]
     assert ends[crash.KILLED_STEP - 2] < died < ends[crash.KILLED_STEP - 1]
-    for each in (*steps, shown["process"]):
-        went = each["applied"] + each["duplicate"] + each["stale"] + each["held"] + sum(each["rejected"].values())
-        assert each["received"] + each["released"] == went
+    for step in (*steps, shown["process"]):
+        went = step["applied"] + step["duplicate"] + step["stale"] + step["held"] + sum(step["rejected"].values())
+        assert step["received"] + step["released"] == went
     assert shown["process"]["rejected"] == {"invalid": 24, "conflict": 1}
     for name in (run.PICTURE, run.PAGE, run.DATABASE, run.STORE):
         assert (tmp_path / "demo" / name).exists()

@@ -39,7 +39,7 @@ DRIVER = Path(kafka_stream.__file__)
 def records(spark: SparkSession, *values: bytes | None, key: bytes = b"acct-1", **headers: bytes) -> DataFrame:
     """What Spark's connector returns, from a topic with one partition."""
     pairs = list(headers.items())
-    rows = [(key, value, "bank", 0, at, None, 0, pairs) for at, value in enumerate(values)]
+    rows = [(key, value, "bank", 0, offset, None, 0, pairs) for offset, value in enumerate(values)]
     df = spark.createDataFrame(rows, DDL)
     return df.withColumn("timestamp", df["offset"].cast("timestamp"))
 
@@ -77,16 +77,14 @@ def test_from_kafka_maps_record_parts_like_an_ingest_source(spark: SparkSession)
 
 
 def test_an_unmappable_kafka_record_is_rejected_with_its_bytes(spark: SparkSession, tmp_path: Path) -> None:
-    given = records(
-        spark, body(revision=1, amount=5), b"\xff{", None, body(revision=2), b"{}", body(revision=3, amount=1)
-    )
-    report = batch(ledger, messages(ledger, from_kafka(given, BY_KEY)), store=tmp_path / "store")
+    df = records(spark, body(revision=1, amount=5), b"\xff{", None, body(revision=2), b"{}", body(revision=3, amount=1))
+    report = batch(ledger, messages(ledger, from_kafka(df, BY_KEY)), store=tmp_path / "store")
     assert (report.counts.applied, report.counts.rejected) == (1, {"invalid": 4})
-    told = [json.loads(row.message) for row in read(spark, tmp_path / "store", "rejected").collect()]
-    texts = [each["__inturn_corrupt_record"] for each in told if each.get("__inturn_corrupt_record")]
-    kept = {each.get("offset"): each for each in map(json.loads, texts)}
-    assert base64.b64decode(kept[1]["value_base64"]) == b"\xff{"
-    assert kept[1]["error"].startswith("the body is not")
+    rejected = [json.loads(row.message) for row in read(spark, tmp_path / "store", "rejected").collect()]
+    texts = [message["__inturn_corrupt_record"] for message in rejected if message.get("__inturn_corrupt_record")]
+    by_offset = {message.get("offset"): message for message in map(json.loads, texts)}
+    assert base64.b64decode(by_offset[1]["value_base64"]) == b"\xff{"
+    assert by_offset[1]["error"].startswith("the body is not")
 
 
 def test_from_kafka_skips_tombstones_with_ignore_empty(spark: SparkSession) -> None:
@@ -136,12 +134,12 @@ def test_sql_server_changes_are_ordered_by_their_positions(spark: SparkSession, 
         ("100:1:1", "27:fff:1", 1),
     ]
 
-    def change(left: int, at: tuple[Any, ...], ts_ms: int) -> bytes:
-        source = dict(zip(("commit_lsn", "change_lsn", "event_serial_no"), at, strict=True))
+    def change(left: int, position: tuple[Any, ...], ts_ms: int) -> bytes:
+        source = dict(zip(("commit_lsn", "change_lsn", "event_serial_no"), position, strict=True))
         return body(op="u", before=None, after={"left": left}, ts_ms=ts_ms, source={"table": "stock", **source})
 
-    rows = [change(left, at, 1) for left, at in enumerate(places)]
-    rows += [change(left, at, 2) for left, at in enumerate(places[:2])]
+    rows = [change(left, position, 1) for left, position in enumerate(places)]
+    rows += [change(left, position, 2) for left, position in enumerate(places[:2])]
     log = from_kafka(records(spark, *rows, key=body(sku="a")), DebeziumMapping())
     stock = Pipeline(
         name="stock",
@@ -181,8 +179,8 @@ def test_a_data_frame_without_the_kafka_columns_is_refused(
 @pytest.fixture(scope="module")
 def connected() -> Path:
     """The Python of an environment with the wheel, and PySpark of the connector's version."""
-    if why := connector_missing():
-        pytest.skip(why)
+    if reason := connector_missing():
+        pytest.skip(reason)
     constraints = ROOT / "tests" / "spark_versions" / "constraints.txt"
     folder, pyspark = CACHE / "spark-versions" / f"kafka-{SPARK}", f"pyspark=={SPARK}"
     return keep(folder, "spark", pyspark, "psutil", constraints=constraints)
@@ -197,9 +195,9 @@ def master(connected: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def put(kafka: Kafka, name: str, sent: Sequence[dict[str, Any]], partitions: int) -> None:
     """Send messages; those of an account are in one partition, in their order."""
-    for each in sent:
-        number = sum(str(each["account"]).encode()) % partitions
-        produce(kafka.servers, name, [body(**each)], number, key=str(each["account"]).encode())
+    for message in sent:
+        number = sum(str(message["account"]).encode()) % partitions
+        produce(kafka.servers, name, [body(**message)], number, key=str(message["account"]).encode())
 
 
 @pytest.mark.slow
@@ -212,18 +210,18 @@ def test_a_kafka_stream_survives_killed_drivers_executors_and_new_partitions(
     name = topic(kafka.servers, f"bank{time.time_ns()}", partitions=3)
     put(kafka, name, sent[:-60], partitions=3)
     command = [str(connected), str(DRIVER), master, connector_jars(), kafka.servers, name, str(tmp_path)]
-    there = {"PYSPARK_PYTHON": str(connected), "PYTHONPATH": str(DRIVER.parents[1])}
+    settings = {"PYSPARK_PYTHON": str(connected), "PYTHONPATH": str(DRIVER.parents[1])}
 
     for point in ("before files", "before commit@2", "after commit", "before commit"):
         (tmp_path / f"kill-{chance.choice(sent)['account']}").touch()
-        life = environment(INTURN_KILL_AT=point, **there)
+        life = environment(INTURN_KILL_AT=point, **settings)
         died = subprocess.run([*command, "available now"], env=life, capture_output=True, timeout=LIMIT_S, check=False)
         assert died.returncode == -signal.SIGKILL, died.stderr
-    left = [path.unlink() for path in tmp_path.glob("kill-*")]
-    assert len(left) < 4, "no executor was killed"
+    unused = [path.unlink() for path in tmp_path.glob("kill-*")]
+    assert len(unused) < 4, "no executor was killed"
 
     live = subprocess.Popen(
-        [*command, "1 second"], env=environment(**there), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [*command, "1 second"], env=environment(**settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
         until(lambda: received(tmp_path / "store") == len(sent) - 60, deadline_s=LIMIT_S, process=live)
@@ -231,10 +229,10 @@ def test_a_kafka_stream_survives_killed_drivers_executors_and_new_partitions(
         put(kafka, name, sent[-60:], partitions=5)
         until(lambda: received(tmp_path / "store") == len(sent), deadline_s=LIMIT_S, process=live)
         (tmp_path / "stop").touch()
-        said, _ = live.communicate(timeout=LIMIT_S)
+        output, _ = live.communicate(timeout=LIMIT_S)
     finally:
         live.kill()
-    assert live.returncode == 0, said
+    assert live.returncode == 0, output
     assert_tables(spark, tmp_path / "store", ledger.replay(sent))
 
 

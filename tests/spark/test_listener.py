@@ -67,22 +67,26 @@ def stream(
 def test_the_listener_reports_each_step_once_with_its_held_messages(spark: SparkSession, tmp_path: Path) -> None:
     messages = cut(history(seed=3), 3)
     inturn.spark.batch(ledger, spark.createDataFrame([], DDL), store=tmp_path / "store", buckets=2)
-    told: list[StepSummary] = []
-    stream(spark, tmp_path, StepListener(tmp_path / "store", told.append), messages)
+    summaries: list[StepSummary] = []
+    stream(spark, tmp_path, StepListener(tmp_path / "store", summaries.append), messages)
 
-    assert [(each.pipeline, each.step) for each in told] == [("ledger", 2), ("ledger", 3), ("ledger", 4)]
+    assert [(summary.pipeline, summary.step) for summary in summaries] == [("ledger", 2), ("ledger", 3), ("ledger", 4)]
     after = None
-    for each, part in zip(told, messages, strict=True):
+    for summary, part in zip(summaries, messages, strict=True):
         after = ledger.replay(part, after=after)
-        assert each.counts == after.counts
-        assert each.held == len(after.held)
-        assert each.parked == sum(bool(line.parked) for line in after.timelines.values())
+        assert summary.counts == after.counts
+        assert summary.held == len(after.held)
+        assert summary.parked == sum(bool(timeline.parked) for timeline in after.timelines.values())
     manifests = [SparkStore(tmp_path / "store").manifest(step) for step in (2, 3, 4)]
     # These accounts wait for ever for their second revision, so the wait goes on from step to step.
-    assert told[-1].held > 0
-    assert told[-1].parked > 0
-    assert [each.oldest_us for each in told] == [min(each.oldest_us for each in told)] * 3 == [manifests[0].now_us] * 3
-    assert told[-1].oldest_wait_s == (manifests[-1].now_us - manifests[0].now_us) / 1e6
+    assert summaries[-1].held > 0
+    assert summaries[-1].parked > 0
+    assert (
+        [summary.oldest_us for summary in summaries]
+        == [min(summary.oldest_us for summary in summaries)] * 3
+        == [manifests[0].now_us] * 3
+    )
+    assert summaries[-1].oldest_wait_s == (manifests[-1].now_us - manifests[0].now_us) / 1e6
 
 
 def test_the_listener_logs_a_line_by_default(
@@ -91,25 +95,25 @@ def test_the_listener_logs_a_line_by_default(
     caplog.set_level(logging.INFO, "inturn")
     messages: list[dict[str, object]] = [{"account": "a", "revision": revision, "amount": 1} for revision in (1, 1, 3)]
     stream(spark, tmp_path, StepListener(tmp_path / "store"), [messages])
-    lines = [each for each in caplog.records if each.name == "inturn.spark.listener"]
+    lines = [record for record in caplog.records if record.name == "inturn.spark.listener"]
     counts = "received 3 + released 0 = applied 1 + duplicate 1 + stale 0 + held 1 + rejected 0"
-    line = f"ledger, step 1: {counts}; held now 1, the oldest for 0 s, groups parked 0"
-    assert [(each.levelname, each.message) for each in lines] == [("INFO", line)]
+    expected = f"ledger, step 1: {counts}; held now 1, the oldest for 0 s, groups parked 0"
+    assert [(record.levelname, record.message) for record in lines] == [("INFO", expected)]
 
 
 def test_an_error_of_on_step_is_logged_and_the_stream_continues(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[int] = []
+    steps: list[int] = []
 
     def fails(summary: StepSummary) -> None:
-        told.append(summary.step)
+        steps.append(summary.step)
         raise RuntimeError("the monitor is away")
 
     stream(spark, tmp_path, StepListener(tmp_path / "store", fails), cut(history(seed=4, accounts=6), 2))
-    assert told == [1, 2]
-    warnings = [each for each in caplog.records if each.name == "inturn.spark.listener"]
-    assert [each.levelname for each in warnings] == ["WARNING"] * 2
+    assert steps == [1, 2]
+    warnings = [record for record in caplog.records if record.name == "inturn.spark.listener"]
+    assert [record.levelname for record in warnings] == ["WARNING"] * 2
     assert "step 1" in warnings[0].message
     assert "the monitor is away" in caplog.text
 
@@ -121,16 +125,16 @@ def test_the_listener_logs_a_warning_for_an_unreadable_store(
     (tmp_path / "elsewhere" / "steps").mkdir(parents=True)
     (tmp_path / "elsewhere" / "steps" / "000000000001.json").write_text("{")
     stream(spark, tmp_path, listener, cut(history(seed=5, accounts=3), 1))
-    warnings = [each for each in caplog.records if each.name == "inturn.spark.listener"]
+    warnings = [record for record in caplog.records if record.name == "inturn.spark.listener"]
     assert warnings
-    assert {each.levelname for each in warnings} == {"WARNING"}
+    assert {record.levelname for record in warnings} == {"WARNING"}
     assert "000000000001.json is damaged" in caplog.text
     assert SparkStore(tmp_path / "store").steps() == [1]
 
 
 def test_the_listener_can_be_pickled(tmp_path: Path) -> None:
-    again = pickle.loads(pickle.dumps(StepListener(tmp_path / "store", print)))  # noqa: S301 - its own bytes
-    assert vars(again) == vars(StepListener(tmp_path / "store", print))
+    restored = pickle.loads(pickle.dumps(StepListener(tmp_path / "store", print)))  # noqa: S301 - its own bytes
+    assert vars(restored) == vars(StepListener(tmp_path / "store", print))
 
 
 def test_the_listener_refuses_an_unsupported_store_location() -> None:
@@ -156,23 +160,23 @@ def test_the_listener_works_over_spark_connect(tmp_path: Path) -> None:
     assert client.returncode == 0, client.stderr
     first = ledger.replay(messages[0])
     second = ledger.replay(messages[1], after=first)
-    told = json.loads(client.stdout)
-    assert [each["step"] for each in told] == [1, 2]
-    assert [each["counts"]["applied"] for each in told] == [first.counts.applied, second.counts.applied]
+    summaries = json.loads(client.stdout)
+    assert [summary["step"] for summary in summaries] == [1, 2]
+    assert [summary["counts"]["applied"] for summary in summaries] == [first.counts.applied, second.counts.applied]
 
 
 def main(server: str, messages: str, store: str, checkpoint: str) -> None:
     """Stream through Connect, and print what the listener told."""
     spark = SparkSession.builder.remote(server).getOrCreate()
-    told: queue.Queue[StepSummary] = queue.Queue()
-    listener = StepListener(store, told.put)
+    summaries: queue.Queue[StepSummary] = queue.Queue()
+    listener = StepListener(store, summaries.put)
     spark.streams.addListener(listener)
     query = start(spark, messages, store, checkpoint)
     query.awaitTermination(LIMIT_S)
     exception = query.exception()
     if exception is not None:
         raise exception
-    steps = [told.get(timeout=LIMIT_S).to_dict() for _ in SparkStore(store).steps()]
+    steps = [summaries.get(timeout=LIMIT_S).to_dict() for _ in SparkStore(store).steps()]
     spark.streams.removeListener(listener)  # or Spark's thread that listens keeps this process alive
     sys.stdout.write(json.dumps(steps))
 

@@ -75,13 +75,13 @@ def test_a_missing_bucket_is_reported(bucket: str) -> None:
 
 
 def test_folder_marker_objects_are_not_files(bucket: str, put_object: PutObject) -> None:
-    at = f"{bucket}/marked"
+    location = f"{bucket}/marked"
     for marker in ("marked/", "marked/data/", "marked/data/outputs/", "marked/steps_$folder$"):
         put_object(marker, b"")
-    assert storage(at).names("") == []
-    SparkStore(at).open(new_identity(PIPELINE, None), buckets=None)
+    assert storage(location).names("") == []
+    SparkStore(location).open(new_identity(PIPELINE, None), buckets=None)
     put_object("marked/data/outputs/part.parquet", b"orphan")
-    assert sweep(at, older_than_s=0) == ["data/outputs/part.parquet"]
+    assert sweep(location, older_than_s=0) == ["data/outputs/part.parquet"]
 
 
 def test_an_empty_object_counts_as_a_file(bucket: str, put_object: PutObject) -> None:

@@ -27,12 +27,12 @@ def pay(state: Row, message: Row) -> tuple[Row, list[Row]]:
     """Revisions that divide by three pay nobody, the others one or two."""
     paid = state.get("paid", 0) + message["amount"]
     payees = ["x", "y"][: message["revision"] % 3]
-    return {"paid": paid}, [{"to": {"name": each}, "amount": message["amount"]} for each in payees]
+    return {"paid": paid}, [{"to": {"name": name}, "amount": message["amount"]} for name in payees]
 
 
 def get(state: Row, message: Row) -> tuple[Row, list[Row]]:
-    got = state.get("got", 0) + message["amount"]
-    return {"got": got}, [{"thanks": message["amount"]}]
+    total = state.get("got", 0) + message["amount"]
+    return {"got": total}, [{"thanks": message["amount"]}]
 
 
 DEBITS = Pipeline(name="debits", group="account", order=Gapless("revision"), handler=pay)
@@ -57,8 +57,10 @@ def in_process(tmp_path: Path) -> tuple[dict[str, Any], set[str]]:
         payments.send_many([draft(row, group=row["account"]) for row in ROWS])
         chained = [Job(DEBITS, payments, ToQueue(later, group="to.name")), Job(CREDITS, later)]
         Service(chained).run(until_empty=True)
-        look = DatabaseInspector(db, "credits")
-        return {name: look.group(name).state for name in "xy"}, {each.effect_id for each in look.outputs()}
+        inspector = DatabaseInspector(db, "credits")
+        return {name: inspector.group(name).state for name in "xy"}, {
+            output.effect_id for output in inspector.outputs()
+        }
 
 
 def on_spark(spark: SparkSession, store: Path) -> tuple[dict[str, Any], set[str]]:
@@ -68,30 +70,30 @@ def on_spark(spark: SparkSession, store: Path) -> tuple[dict[str, Any], set[str]
 
 def test_outputs_have_the_columns_of_the_queue_log(spark: SparkSession, tmp_path: Path) -> None:
     debits(spark, tmp_path / "d", ROWS[:6], ROWS[6:])
-    made = {row["effect_id"]: row for row in read(spark, tmp_path / "d", "outputs").collect()}
-    found = outputs(spark, tmp_path / "d").orderBy("sequence_number").collect()
-    assert [row["sequence_number"] for row in found] == list(range(1, len(made) + 1))
-    assert {row["dedup_id"] for row in found} == made.keys()
-    assert all(row["group"] == made[row["dedup_id"]]["group"] for row in found)
-    assert all(row["body"] == made[row["dedup_id"]]["output"] for row in found)
-    steps = [made[row["dedup_id"]]["step"] for row in found]
+    by_effect = {row["effect_id"]: row for row in read(spark, tmp_path / "d", "outputs").collect()}
+    ordered = outputs(spark, tmp_path / "d").orderBy("sequence_number").collect()
+    assert [row["sequence_number"] for row in ordered] == list(range(1, len(by_effect) + 1))
+    assert {row["dedup_id"] for row in ordered} == by_effect.keys()
+    assert all(row["group"] == by_effect[row["dedup_id"]]["group"] for row in ordered)
+    assert all(row["body"] == by_effect[row["dedup_id"]]["output"] for row in ordered)
+    steps = [by_effect[row["dedup_id"]]["step"] for row in ordered]
     assert steps == sorted(steps)
     for account in "abc":
-        revisions = [made[row["dedup_id"]]["revision"] for row in found if row["group"] == account]
+        revisions = [by_effect[row["dedup_id"]]["revision"] for row in ordered if row["group"] == account]
         assert revisions == sorted(revisions), "in order within a group"
     later = outputs(spark, tmp_path / "d", after=1).orderBy("sequence_number").collect()
-    assert later == found[steps.count(1) :]
+    assert later == ordered[steps.count(1) :]
     named = outputs(spark, tmp_path / "d", group="to.name", revision="amount").orderBy("sequence_number").collect()
     assert {row["group"] for row in named} == {"x", "y"}
-    assert [row["revision"] for row in named] == [made[row["dedup_id"]]["revision"] for row in named]
+    assert [row["revision"] for row in named] == [by_effect[row["dedup_id"]]["revision"] for row in named]
 
 
 def test_a_chained_batch_gives_the_result_of_the_in_process_chain(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "d"
     debits(spark, store, ROWS[::2], ROWS[1::2])
     batch(CREDITS, credits_of(spark, store), store=tmp_path / "c")
-    again = batch(CREDITS, credits_of(spark, store, after=1), store=tmp_path / "c")
-    assert again.counts.applied == 0, "none is applied twice"
+    repeated = batch(CREDITS, credits_of(spark, store, after=1), store=tmp_path / "c")
+    assert repeated.counts.applied == 0, "none is applied twice"
     assert on_spark(spark, tmp_path / "c") == in_process(tmp_path)
 
 
@@ -118,15 +120,15 @@ def test_a_chained_stream_gives_the_result_of_the_in_process_chain(spark: SparkS
 @pytest.mark.slow
 def test_a_micro_batch_of_outputs_contains_whole_steps_up_to_max_rows(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "d"
-    debits(spark, store, *(ROWS[at : at + 6] for at in range(0, len(ROWS), 6)))
+    debits(spark, store, *(ROWS[start : start + 6] for start in range(0, len(ROWS), 6)))
     df = credits_of(spark, store, streaming=True, max_rows=7, after=1)
     query = stream(CREDITS, df, store=tmp_path / "c", checkpoint=tmp_path / "check", trigger="available now")
     assert query.awaitTermination(LIMIT_S)
-    made = [row["count"] for row in read(spark, store, "outputs").groupBy("step").count().orderBy("step").collect()]
-    took = [row["received"] for row in read(spark, tmp_path / "c", "steps").orderBy("step").collect()]
-    assert sum(took) == sum(made[1:])
-    assert len(took) > 1
-    assert max(took) <= max(7, *made)
+    written = [row["count"] for row in read(spark, store, "outputs").groupBy("step").count().orderBy("step").collect()]
+    received = [row["received"] for row in read(spark, tmp_path / "c", "steps").orderBy("step").collect()]
+    assert sum(received) == sum(written[1:])
+    assert len(received) > 1
+    assert max(received) <= max(7, *written)
 
 
 @pytest.mark.slow
@@ -185,23 +187,23 @@ def transferred(tmp_path: Path) -> tuple[dict[str, Any], set[str]]:
     accounts = EXAMPLE["ACCOUNTS"]
     with inturn.open(tmp_path / "bank.db", durable=False) as db:
         bookings = db.queue("bookings")
-        bookings.send_many([draft(each, group=each["account"], dedup_id=each["id"]) for each in BOOKINGS])
+        bookings.send_many([draft(booking, group=booking["account"], dedup_id=booking["id"]) for booking in BOOKINGS])
         sent: set[str | None] = set()
         reader = bookings.reader("all")
         reader.commit(0)  # from now on it holds what is sent
         inturn.work(accounts, bookings, deliver=EXAMPLE["BACK"], until="empty")
-        while found := reader.read(1_000):
-            sent |= {each.dedup_id for each in found}
-            reader.commit(found[-1].sequence_number)
-        look = DatabaseInspector(db, "accounts")
-        ids = {str(each) for each in sent} - {each["id"] for each in BOOKINGS}
-        return {name: look.group(name).state for name in NAMES}, ids
+        while delivered := reader.read(1_000):
+            sent |= {message.dedup_id for message in delivered}
+            reader.commit(delivered[-1].sequence_number)
+        inspector = DatabaseInspector(db, "accounts")
+        ids = {str(dedup_id) for dedup_id in sent} - {booking["id"] for booking in BOOKINGS}
+        return {name: inspector.group(name).state for name in NAMES}, ids
 
 
 def balances(spark: SparkSession, store: Path) -> tuple[dict[str, Any], set[str]]:
-    found = read(spark, store, "states").collect()
-    states = {row["group"]: {"balance": row["balance"], "declined": row["declined"]} for row in found}
-    assert sum(each["balance"] for each in states.values()) == 1_000 * len(NAMES)
+    rows = read(spark, store, "states").collect()
+    states = {row["group"]: {"balance": row["balance"], "declined": row["declined"]} for row in rows}
+    assert sum(state["balance"] for state in states.values()) == 1_000 * len(NAMES)
     return states, {row["effect_id"] for row in read(spark, store, "outputs").collect()}
 
 

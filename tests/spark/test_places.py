@@ -70,16 +70,16 @@ CASES: dict[str, Pipeline] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_all_engines_agree_on_nested_groups_revisions_and_times(spark: SparkSession, case: str) -> None:
-    log = disorder(clean(), seed=3, distance=8, contradict=lambda each: {**each, "v": 7})
+    log = disorder(clean(), seed=3, distance=8, contradict=lambda message: {**message, "v": 7})
     log.append({**log[0], "after": {"account": "a1", "version": None, "tx.id": "x"}})
     if case == "text":
         log.append({**log[0], "at": "soon"})
     if case == "typed":
         del log[-1]
-        log = [msgspec.convert(each, Change) for each in log]
-    found = compare(CASES[case], log, engines=ALL, seed=2, spark=spark)
-    assert found.differences == []
-    assert found.results["replay"].counts.applied > 20
+        log = [msgspec.convert(message, Change) for message in log]
+    comparison = compare(CASES[case], log, engines=ALL, seed=2, spark=spark)
+    assert comparison.differences == []
+    assert comparison.results["replay"].counts.applied > 20
 
 
 def test_the_envelope_of_a_queue_fills_nested_fields(spark: SparkSession, tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ SCHEMAS = {
 
 @pytest.mark.parametrize("table", SCHEMAS)
 def test_each_store_table_has_its_documented_columns(spark: SparkSession, store: Path, table: str) -> None:
-    wanted = spark.createDataFrame([], SCHEMAS[table]).schema
-    assertSchemaEqual(read(spark, store, table).schema, wanted, ignoreNullable=True)
+    schema = spark.createDataFrame([], SCHEMAS[table]).schema
+    assertSchemaEqual(read(spark, store, table).schema, schema, ignoreNullable=True)
 
 
 def test_read_states_returns_the_states_of_the_last_step(spark: SparkSession, store: Path) -> None:
@@ -118,8 +118,8 @@ def test_read_states_returns_the_states_of_the_last_step(spark: SparkSession, st
 
 def test_read_outputs_returns_the_outputs_up_to_a_step(spark: SparkSession, store: Path) -> None:
     columns = ("group", "revision", "index", "type", "output", "step")
-    found = rows(spark, store, "outputs", *columns)
-    assert found == [
+    actual = rows(spark, store, "outputs", *columns)
+    assert actual == [
         ("a", 1, 0, "Moved", '{"to":"Rome"}', 1),
         ("a", 1, 1, "dict", '{"stops":1}', 1),
         ("a", 2, 0, "Moved", '{"to":"Nice"}', 2),
@@ -131,8 +131,8 @@ def test_read_outputs_returns_the_outputs_up_to_a_step(spark: SparkSession, stor
         ("c", 1, 0, "Moved", '{"to":"Kyiv"}', 1),
         ("c", 1, 1, "dict", '{"stops":1}', 1),
     ]
-    assert rows(spark, store, "outputs", *columns, step=1) == [row for row in found if row[-1] == 1]
-    assert read(spark, store, "outputs").select("effect_id").distinct().count() == len(found)
+    assert rows(spark, store, "outputs", *columns, step=1) == [row for row in actual if row[-1] == 1]
+    assert read(spark, store, "outputs").select("effect_id").distinct().count() == len(actual)
 
 
 def test_read_parked_returns_the_held_messages_as_of_a_step(spark: SparkSession, store: Path) -> None:
@@ -310,18 +310,18 @@ def in_cents(state: dict[str, int], version: int) -> Cents:
 
 def test_groups_with_failed_upgrades_and_refused_messages_are_read(spark: SparkSession, tmp_path: Path) -> None:
     ddl = "account string, revision bigint, amount bigint"
-    line = Pipeline(
+    pipeline = Pipeline(
         name="sums", group="account", order=Gapless("revision"), message=Payment, state=Sum,
         handler=lambda state, payment: (Sum(state.total + payment.amount), []),
     )  # fmt: skip
     first = [("a", 1, 13), ("b", 1, 5), ("c", 1, 13), ("d", 1, -1)]
-    report = batch(line, spark.createDataFrame(first, ddl), store=tmp_path, buckets=1)
+    report = batch(pipeline, spark.createDataFrame(first, ddl), store=tmp_path, buckets=1)
     assert (report.counts.applied, report.counts.rejected) == (3, {"invalid": 1})
     assert rows(spark, tmp_path, "rejected", "group", "reason", "detail") == [
         ("d", "invalid", "it is not a valid Payment: amount is below zero")
     ]
     new = replace(
-        line, state=Cents, version=2, upgrade=in_cents,
+        pipeline, state=Cents, version=2, upgrade=in_cents,
         handler=lambda state, payment: (Cents(state.cents + payment.amount), []),
     )  # fmt: skip
     report = batch(new, spark.createDataFrame([("a", 2, 1), ("b", 2, 1)], ddl), store=tmp_path)
@@ -334,9 +334,9 @@ def test_groups_with_failed_upgrades_and_refused_messages_are_read(spark: SparkS
     ]
     ((error,),) = rows(spark, tmp_path, "parked", "error")
     assert "upgrade raised LookupError: thirteen on a state of version 1: {'total': 13}" in error
-    look = SparkInspector(tmp_path)
-    assert [look.group(name).state for name in "abc"] == [{"total": 13}, {"cents": 501}, {"total": 13}]
-    look.decide(Decision(id="r", action=DecisionAction.RESUME, group="a", by="ann", at_us=1))
+    inspector = SparkInspector(tmp_path)
+    assert [inspector.group(name).state for name in "abc"] == [{"total": 13}, {"cents": 501}, {"total": 13}]
+    inspector.decide(Decision(id="r", action=DecisionAction.RESUME, group="a", by="ann", at_us=1))
     mended = replace(new, upgrade=lambda state, version: Cents(state["total"]))
     assert advance(mended, store=tmp_path).counts.released == 1
     assert rows(spark, tmp_path, "states", *columns)[0] == ("a", "open", 2, 14)
@@ -347,8 +347,8 @@ def test_tables_without_an_earlier_manifest_return_the_remaining_steps(
 ) -> None:
     """States and held messages lack nothing; the other tables lack the lost step, which is logged."""
     root = Path(shutil.copytree(store, tmp_path / "lost"))
-    gone = root / "steps" / f"{1:012d}.json"
-    gone.unlink()
+    deleted = root / "steps" / f"{1:012d}.json"
+    deleted.unlink()
     for table in ("states", "parked"):
         assert sorted(read(spark, root, table).collect(), key=str) == sorted(
             read(spark, store, table).collect(), key=str
@@ -357,6 +357,6 @@ def test_tables_without_an_earlier_manifest_return_the_remaining_steps(
         caplog.clear()
         every = [row for row in read(spark, store, table).collect() if row["step"] != 1]
         assert sorted(read(spark, root, table).collect(), key=str) == sorted(every, key=str)
-        assert gone.name in caplog.text
-    with pytest.raises(StoreError, match=gone.name):
+        assert deleted.name in caplog.text
+    with pytest.raises(StoreError, match=deleted.name):
         read(spark, root, "states", step=1)

@@ -36,7 +36,9 @@ def test_a_step_is_logged_measured_and_traced(
         report = inturn.spark.batch(ledger, df, store=tmp_path / "store", buckets=2)
     finally:
         telemetry.uninstrument()
-    events = [(each.levelname, getattr(each, "event", "")) for each in caplog.records if each.name == "inturn.spark"]
+    events = [
+        (record.levelname, getattr(record, "event", "")) for record in caplog.records if record.name == "inturn.spark"
+    ]
     assert events == [("WARNING", "park"), ("WARNING", "conflict"), ("INFO", "")]
     (span,) = spans.get_finished_spans()
     attributes = dict(span.attributes or {})

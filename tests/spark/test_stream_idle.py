@@ -52,15 +52,15 @@ def define(idle: Any) -> Pipeline:
 
 def put(folder: Path, name: str, *times: int, account: str = "a") -> None:
     folder.mkdir(exist_ok=True)
-    rows = [{"account": account, "at": at, "id": f"t{at}"} for at in times]
+    rows = [{"account": account, "at": instant, "id": f"t{instant}"} for instant in times]
     (folder / f".{name}").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / f".{name}").rename(folder / name)
 
 
 @contextmanager
-def running(spark: SparkSession, at: Path, line: Pipeline, **more: Any) -> Iterator[Any]:
-    df = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).json(str(at / "in"))
-    query = stream(line, df, store=at / "store", checkpoint=at / "checkpoint", buckets=2, **more)
+def running(spark: SparkSession, root: Path, pipeline: Pipeline, **more: Any) -> Iterator[Any]:
+    df = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).json(str(root / "in"))
+    query = stream(pipeline, df, store=root / "store", checkpoint=root / "checkpoint", buckets=2, **more)
     try:
         yield query
         assert query.exception() is None
@@ -68,15 +68,15 @@ def running(spark: SparkSession, at: Path, line: Pipeline, **more: Any) -> Itera
         query.stop()
 
 
-def seen(at: Path) -> Any:
-    return SparkInspector(at / "store").group("a").state.get("seen", [])
+def seen(root: Path) -> Any:
+    return SparkInspector(root / "store").group("a").state.get("seen", [])
 
 
-def rejected(at: Path) -> dict[str, int]:
-    store, found = SparkStore(at / "store"), dict[str, int]()
+def rejected(root: Path) -> dict[str, int]:
+    store, counts = SparkStore(root / "store"), dict[str, int]()
     for step in store.steps():
-        found |= store.manifest(step).counts["rejected"]
-    return found
+        counts |= store.manifest(step).counts["rejected"]
+    return counts
 
 
 def test_a_stream_releases_an_idle_group_without_new_messages(spark: SparkSession, tmp_path: Path) -> None:
@@ -94,20 +94,20 @@ def test_a_stream_releases_an_idle_group_without_new_messages(spark: SparkSessio
 def test_messages_that_came_while_no_stream_ran_are_applied_before_an_idle_release(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    line, before = define("10 minutes"), dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
-    batch(line, spark.createDataFrame([("a", 103, "t103")], DDL), store=tmp_path / "store", now=before, buckets=2)
+    pipeline, before = define("10 minutes"), dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    batch(pipeline, spark.createDataFrame([("a", 103, "t103")], DDL), store=tmp_path / "store", now=before, buckets=2)
     put(tmp_path / "in", "1.json", 50, account="b")
-    with running(spark, tmp_path, line, trigger="available now") as query:
+    with running(spark, tmp_path, pipeline, trigger="available now") as query:
         assert query.awaitTermination(LIMIT_S)
     put(tmp_path / "in", "2.json", 101)
-    with running(spark, tmp_path, line, trigger="available now") as query:
+    with running(spark, tmp_path, pipeline, trigger="available now") as query:
         assert query.awaitTermination(LIMIT_S)
     assert (seen(tmp_path), rejected(tmp_path)) == ([], {})
     late = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=10)
-    stepper = Stepper(line, tmp_path / "store", without_spark=True)
+    stepper = Stepper(pipeline, tmp_path / "store", without_spark=True)
     plan = stepper.plan(None, late, final=False, since_us=None)
     assert not plan.is_quiet, "however long it takes to read what is there"
-    advance(line, store=tmp_path / "store", now=late)
+    advance(pipeline, store=tmp_path / "store", now=late)
     assert seen(tmp_path) == [101, 103]
 
 
@@ -121,11 +121,15 @@ def test_settle_final_releases_all_held_messages_of_a_stream(spark: SparkSession
 
 
 def test_all_engines_release_the_same_messages_at_the_end(spark: SparkSession) -> None:
-    rows = [{"account": account, "at": at, "id": f"{account}{at}"} for account in "abc" for at in range(100, 120)]
-    line = replace(define("1 minute"), arrival="n")
-    came = [{**each, "n": at} for at, each in enumerate(disorder(rows, seed=3))]
-    story = same(line, came, engines=("replay", "worker", "batch", "stream"), spark=spark)
-    assert (story.holding(), set(story.rejected)) == (0, {"a", "b", "c"})
+    rows = [
+        {"account": account, "at": instant, "id": f"{account}{instant}"}
+        for account in "abc"
+        for instant in range(100, 120)
+    ]
+    pipeline = replace(define("1 minute"), arrival="n")
+    log = [{**row, "n": number} for number, row in enumerate(disorder(rows, seed=3))]
+    result = same(pipeline, log, engines=("replay", "worker", "batch", "stream"), spark=spark)
+    assert (result.holding(), set(result.rejected)) == (0, {"a", "b", "c"})
 
 
 def test_run_with_final_releases_all_held_messages_of_a_stream(
@@ -134,7 +138,7 @@ def test_run_with_final_releases_all_held_messages_of_a_stream(
     monkeypatch.setattr(SparkSession, "stop", lambda _session: None)  # it is everybody's
     (tmp_path / "lines.py").write_text(PROGRAM)
     put(tmp_path / "in", "1.json", 103, 101)
-    given = [
+    arguments = [
         "run",
         f"{tmp_path / 'lines.py'}:timed",
         "--from",
@@ -142,8 +146,8 @@ def test_run_with_final_releases_all_held_messages_of_a_stream(
         "--store",
         str(tmp_path / "store"),
     ]
-    refused = CliRunner().invoke(app, [*given, "--stream", "--final"])
+    refused = CliRunner().invoke(app, [*arguments, "--stream", "--final"])
     assert "expected --trigger 'available now'" in refused.stderr.replace("\n", " ")
-    ran = CliRunner().invoke(app, [*given, "--stream", "--trigger", "available now", "--final"])
+    ran = CliRunner().invoke(app, [*arguments, "--stream", "--trigger", "available now", "--final"])
     assert ran.exit_code == 0, ran.stderr
     assert (seen(tmp_path), len(ran.stdout.splitlines())) == ([101, 103], 2)

@@ -19,26 +19,26 @@ def documented() -> dict[str, tuple[str, str]]:
 
 
 def test_the_type_table_lists_every_spark_type() -> None:
-    there = {
+    classes = {
         name
-        for name, each in vars(types).items()
-        if isinstance(each, type) and issubclass(each, types.DataType) and each.__module__ == types.__name__
+        for name, member in vars(types).items()
+        if isinstance(member, type) and issubclass(member, types.DataType) and member.__module__ == types.__name__
     }
-    assert there - documented().keys() == (type_table.ABSTRACT | type_table.PARTS) & there
+    assert classes - documented().keys() == (type_table.ABSTRACT | type_table.PARTS) & classes
 
 
 def test_the_type_table_matches_the_code() -> None:
     table = documented()
     assert {name for name, (carried, _) in table.items() if carried == "refused"} == set(REMEDIES)
     assert {name for name, (carried, _) in table.items() if carried != "refused"} == SUPPORTED_TYPES
-    for name, mend in REMEDIES.items():
-        assert mend in table[name][1].replace("`", "")
+    for name, remedy in REMEDIES.items():
+        assert remedy in table[name][1].replace("`", "")
 
 
 def test_every_row_of_the_type_table_is_tested_on_spark() -> None:
     tried = {*type_table.CARRIED, *type_table.AS_TEXT, *type_table.REFUSED, "UserDefinedType"}
     assert tried == set(documented())
     for name, kind in type_table.CARRIED.items():
-        said = documented()[name][0].rpartition(".")[2]
-        given = {type(value).__name__ for value in kind.cases.values() if value is not type_table.INVALID}
-        assert given == {said.replace("None", "NoneType")}
+        type_name = documented()[name][0].rpartition(".")[2]
+        type_names = {type(value).__name__ for value in kind.cases.values() if value is not type_table.INVALID}
+        assert type_names == {type_name.replace("None", "NoneType")}

@@ -219,9 +219,9 @@ def there_are(names: Any) -> list[str]:
 def shown(value: Any) -> str:
     """A value with its types, whatever it is; records are as dicts."""
     if dataclasses.is_dataclass(value):
-        value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        value = {entry.name: getattr(value, entry.name) for entry in dataclasses.fields(value)}
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{shown(key)}: {shown(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{shown(key)}: {shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(shown, value)) + "]"
     if isinstance(value, str):

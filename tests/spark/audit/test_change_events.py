@@ -39,10 +39,10 @@ def changes(count: int, seed: int = 3) -> list[Event]:
             del rows[before["id"]]
         else:
             rows[after["id"]] = after
-        at = 1_760_000_000_000 + 700 * number
+        time_ms = 1_760_000_000_000 + 700 * number
         where = {"connector": "postgresql", "db": "bank", "schema": "public", "table": "account", "txId": 700 + number}
-        source = where | {"lsn": 24_000_000 + 56 * number, "ts_ms": at}
-        events.append({"before": before, "after": after, "source": source, "op": op, "ts_ms": at + 40})
+        source = where | {"lsn": 24_000_000 + 56 * number, "ts_ms": time_ms}
+        events.append({"before": before, "after": after, "source": source, "op": op, "ts_ms": time_ms + 40})
     return events
 
 
@@ -62,22 +62,22 @@ def test_the_proposed_mapping_and_pipeline_apply_every_change(
     spark: SparkSession, tmp_path: Path, has_schema: bool
 ) -> None:
     events = changes(300)
-    assert len({each["op"] for each in events}) == 3
-    came = [{"schema": {"type": "struct"}, "payload": each} for each in events] if has_schema else events
+    assert len({event["op"] for event in events}) == 3
+    log = [{"schema": {"type": "struct"}, "payload": event} for event in events] if has_schema else events
     root = "payload." if has_schema else ""
-    report = examined(spark, tmp_path / "log", came, f"{root}after.id")
+    report = examined(spark, tmp_path / "log", log, f"{root}after.id")
     assert report.found == {}
-    assert (report.messages, report.groups) == (300, sum(each["op"] == "c" for each in events))
+    assert (report.messages, report.groups) == (300, sum(event["op"] == "c" for event in events))
     assert report.keys.order_by == f"{root}source.lsn"
-    assert not [each.name for each in report.columns if "before" in each.name or "after" in each.name]
-    found = report.grade
-    assert found is not None
-    assert found.line == 'Pipeline(name="log", group="row", order=Monotone("source.lsn"), handler=apply)'
-    assert found.mapping == 'DebeziumMapping(group="id")'
-    assert not [need for need in found.needs if "string" in need]
+    assert not [column.name for column in report.columns if "before" in column.name or "after" in column.name]
+    grade = report.grade
+    assert grade is not None
+    assert grade.line == 'Pipeline(name="log", group="row", order=Monotone("source.lsn"), handler=apply)'
+    assert grade.mapping == 'DebeziumMapping(group="id")'
+    assert not [need for need in grade.needs if "string" in need]
 
-    mapping = eval(found.mapping, {"DebeziumMapping": DebeziumMapping})  # noqa: S307 - that it runs is the point
-    pipeline = eval(found.line, {**vars(inturn), "apply": last})  # noqa: S307
+    mapping = eval(grade.mapping, {"DebeziumMapping": DebeziumMapping})  # noqa: S307 - that it runs is the point
+    pipeline = eval(grade.line, {**vars(inturn), "apply": last})  # noqa: S307
     with inturn.open(tmp_path / "bank.db") as db:
         queue = db.queue("changes")
         Ingest(FolderSource(tmp_path / "log"), queue, mapping, name="log").run(until="caught up")
@@ -86,6 +86,6 @@ def test_the_proposed_mapping_and_pipeline_apply_every_change(
 
 def test_no_field_of_the_changed_row_is_proposed_as_the_order(spark: SparkSession, tmp_path: Path) -> None:
     report = examined(spark, tmp_path / "log", changes(60), "source.table")
-    assert not [each.name for each in report.columns if each.name.startswith(("before", "after"))]
+    assert not [column.name for column in report.columns if column.name.startswith(("before", "after"))]
     assert report.grade is not None
     assert report.grade.mapping is None

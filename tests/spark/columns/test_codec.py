@@ -109,9 +109,9 @@ def name_of(kind: Any) -> str:
 def pipeline(state: Any = dict, message: Any = None, **more: Any) -> Pipeline:
     """A pipeline whose state type may lack a first state: a codec makes none."""
     keys = {"group": "g", "order": Gapless("r")} | more
-    made = Pipeline(name="coded", handler=lambda state, message: (state, []), message=message, **keys)
-    object.__setattr__(made, "state", state)
-    return made
+    built = Pipeline(name="coded", handler=lambda state, message: (state, []), message=message, **keys)
+    object.__setattr__(built, "state", state)
+    return built
 
 
 def same(one: Any, other: Any) -> bool:
@@ -134,17 +134,20 @@ def same(one: Any, other: Any) -> bool:
 @given(data=st.data())
 def test_a_typed_state_survives_packing(kind: Any, optional: bool, data: st.DataObject) -> None:
     values = data.draw(st.lists(TYPES[kind] | st.none() if optional else TYPES[kind], max_size=4))
-    wanted = Optional[kind] if optional else kind  # noqa: UP045 - built at run time
-    for record in (make_dataclass("State", [("v", wanted, None)]), msgspec.defstruct("State", [("v", wanted, None)])):
+    annotation = Optional[kind] if optional else kind  # noqa: UP045 - built at run time
+    for record in (
+        make_dataclass("State", [("v", annotation, None)]),
+        msgspec.defstruct("State", [("v", annotation, None)]),
+    ):
         codec = StateCodec(pipeline(record))
         states = [record(value) for value in values]
         packed = codec.pack(states)
         assert packed.type == codec.type
-        again = codec.unpack(packed)
-        assert all(map(same, [state.v for state in again], values))
-        assert again == states
+        unpacked = codec.unpack(packed)
+        assert all(map(same, [state.v for state in unpacked], values))
+        assert unpacked == states
         # One alone, out of the middle, as a spoilt state is made again.
-        assert [codec.unpack(packed.slice(at, 1))[0] for at in range(len(values))] == states
+        assert [codec.unpack(packed.slice(index, 1))[0] for index in range(len(values))] == states
 
 
 @given(st.lists(st.dictionaries(texts, anything, max_size=3), max_size=4))
@@ -283,9 +286,9 @@ def test_unstored_state_fields_take_their_defaults() -> None:
         c: str = "c"
 
     stored = StateCodec(pipeline(Old)).pack([Old(1), Old(2)])
-    one, two = StateCodec(pipeline(New)).unpack(stored)
-    assert (one, two) == (New([], 1, "c"), New([], 2, "c"))
-    assert one.a is not two.a
+    first, second = StateCodec(pipeline(New)).unpack(stored)
+    assert (first, second) == (New([], 1, "c"), New([], 2, "c"))
+    assert first.a is not second.a
 
 
 # -- messages ---------------------------------------------------------------------------------------------------
@@ -334,7 +337,7 @@ def as_column(case: str, value: Any) -> Any:
     if case.endswith("as text"):
         return value.isoformat() if isinstance(value, dt.date) else str(value)
     if isinstance(value, list):
-        return [as_column(case, each) for each in value]
+        return [as_column(case, item) for item in value]
     return vars(value) if isinstance(value, Line) else value
 
 
@@ -348,8 +351,8 @@ def test_a_typed_message_is_built_from_its_columns_with_the_same_digest(
 ) -> None:
     kind, arrow, strategy = COLUMNS[case]
     values = data.draw(st.lists(strategy | st.none() if optional else strategy, min_size=1, max_size=5))
-    wanted = Optional[kind] if optional else kind  # noqa: UP045 - built at run time
-    record = make_dataclass("Message", [("g", str), ("r", int), ("v", wanted), ("rate", float, 1.5)])
+    annotation = Optional[kind] if optional else kind  # noqa: UP045 - built at run time
+    record = make_dataclass("Message", [("g", str), ("r", int), ("v", annotation), ("rate", float, 1.5)])
     messages = [record("a", number, value) for number, value in enumerate(values)]
     table = pa.table(
         {
@@ -360,13 +363,13 @@ def test_a_typed_message_is_built_from_its_columns_with_the_same_digest(
     )
     codec = MessageCodec(pipeline(message=record), table.column_names)
     columns, bad = codec.read(table)
-    made, _ = codec.build(columns)
+    built, _ = codec.build(columns)
     assert bad == {}
-    assert made == messages
-    assert all(map(same, [message.v for message in made], values))
+    assert built == messages
+    assert all(map(same, [message.v for message in built], values))
     # The digest is of the message, whichever way it is worked out and whatever its columns were.
     pure = [digest(vars(message)) for message in messages]
-    assert all(each == pure for each in digested(codec, table, columns))
+    assert all(result == pure for result in digested(codec, table, columns))
 
 
 @pytest.mark.parametrize(
@@ -388,8 +391,8 @@ def test_a_column_value_of_the_wrong_type_is_reported_for_its_row(
 ) -> None:
     record = make_dataclass("Message", [("g", str), ("r", int), ("v", kind)])
     fitting = {pa.string(): {int: "1", Colour: "red", uuid.UUID: str(uuid.UUID(int=1)), str: "x"}.get(kind)}
-    good = fitting.get(arrow) or {pa.int64(): 1, pa.string(): "2026-01-01T00:00:00Z"}.get(arrow, [])
-    table = pa.table({"g": ["a", "a"], "r": [1, 2], "v": pa.array([good, value], arrow)})
+    valid = fitting.get(arrow) or {pa.int64(): 1, pa.string(): "2026-01-01T00:00:00Z"}.get(arrow, [])
+    table = pa.table({"g": ["a", "a"], "r": [1, 2], "v": pa.array([valid, value], arrow)})
     codec = MessageCodec(pipeline(message=record), table.column_names)
     columns, bad = codec.read(table)
     assert bad == {1: why}
@@ -438,7 +441,7 @@ def test_arrow_digests_equal_those_of_the_core(data: st.DataObject | None) -> No
     codec = MessageCodec(pipeline(), part.column_names)
     columns, _ = codec.read(part)
     pure = digests(part.column_names, list(columns.values()))
-    assert all(each == pure for each in digested(codec, part, columns))
+    assert all(result == pure for result in digested(codec, part, columns))
     # What was converted is put into JSON by the core.
     assert contents.digests(part.column_names, [contents.texts(None, columns[name]) for name in columns]) == pure
 
@@ -461,5 +464,5 @@ def test_ignored_and_arrival_columns_are_not_in_the_digest() -> None:
     table = pa.table({"g": ["a", "a"], "r": [1, 1], "seen": [1, 2], "at": [3, 4]})
     codec = MessageCodec(pipeline(ignore=["seen"], arrival="at"), table.column_names)
     columns, _ = codec.read(table)
-    one, two = codec.digests(table, columns, range(2))
-    assert one == two == digest({"g": "a", "r": 1})
+    first, second = codec.digests(table, columns, range(2))
+    assert first == second == digest({"g": "a", "r": 1})

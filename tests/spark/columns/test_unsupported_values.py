@@ -73,29 +73,29 @@ kinds = st.recursive(
 )
 
 
-def column(kind: pa.DataType, given: Sequence[Any]) -> pa.Array:
+def column(kind: pa.DataType, contents: Sequence[Any]) -> pa.Array:
     """An array of values in their raw form, at which nobody has looked."""
-    made = pa.array(given, raw(kind))
-    buffers, children = made.buffers(), pa.Array.from_buffers
-    return children(kind, len(made), buffers) if not kind.num_fields else viewed(made, kind)
+    array = pa.array(contents, raw(kind))
+    buffers, children = array.buffers(), pa.Array.from_buffers
+    return children(kind, len(array), buffers) if not kind.num_fields else viewed(array, kind)
 
 
-def viewed(made: pa.Array, kind: pa.DataType) -> pa.Array:
+def viewed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same buffers as those of another type."""
     if pa.types.is_struct(kind):
-        parts = [viewed(made.field(at), field.type) for at, field in enumerate(kind)]
-        return pa.StructArray.from_buffers(kind, len(made), made.buffers()[:1], children=parts)
+        parts = [viewed(array.field(index), field.type) for index, field in enumerate(kind)]
+        return pa.StructArray.from_buffers(kind, len(array), array.buffers()[:1], children=parts)
     if pa.types.is_map(kind):
         entries = pa.StructArray.from_arrays(
-            [viewed(made.keys, kind.key_type), viewed(made.items, kind.item_type)],
+            [viewed(array.keys, kind.key_type), viewed(array.items, kind.item_type)],
             fields=[kind.key_field, kind.item_field],
         )
-        return pa.Array.from_buffers(kind, len(made), made.buffers()[:2], children=[entries])
+        return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], children=[entries])
     if pa.types.is_list(kind):
         return pa.Array.from_buffers(
-            kind, len(made), made.buffers()[:2], children=[viewed(made.values, kind.value_type)]
+            kind, len(array), array.buffers()[:2], children=[viewed(array.values, kind.value_type)]
         )
-    return pa.Array.from_buffers(kind, len(made), made.buffers())
+    return pa.Array.from_buffers(kind, len(array), array.buffers())
 
 
 def is_readable(row: pa.Table) -> bool:
@@ -112,17 +112,19 @@ def test_unreadable_finds_exactly_the_rows_that_arrow_cannot_convert(data: st.Da
     given_ = data.draw(st.lists(values(kind), min_size=1, max_size=6))
     cut = data.draw(st.integers(0, len(given_)))
     table = pa.table({"c": column(kind, given_)}).slice(cut)
-    found = unreadable(table)
-    rows = [table.slice(at, 1) for at in range(len(table))]
-    assert found.keys() == {at for at, row in enumerate(rows) if not is_readable(row)}
-    assert all(why.startswith(("c", "the text of c", "a key of c", "the text of a key of c")) for why in found.values())
-    told = as_texts(table)
-    told.validate(full=True)
-    for at, row in enumerate(told.to_pylist()):
-        if at not in found:  # what can be read is told as it is told of other messages
-            assert canonical(row) == canonical(table.slice(at, 1).to_pylist()[0])
-    assert len(without_rows(table, found)) == len(table) - len(found)
-    assert unreadable(without_rows(table, found)) == {}
+    reasons = unreadable(table)
+    rows = [table.slice(index, 1) for index in range(len(table))]
+    assert reasons.keys() == {index for index, row in enumerate(rows) if not is_readable(row)}
+    assert all(
+        reason.startswith(("c", "the text of c", "a key of c", "the text of a key of c")) for reason in reasons.values()
+    )
+    converted = as_texts(table)
+    converted.validate(full=True)
+    for index, row in enumerate(converted.to_pylist()):
+        if index not in reasons:  # what can be read is told as it is told of other messages
+            assert canonical(row) == canonical(table.slice(index, 1).to_pylist()[0])
+    assert len(without_rows(table, reasons)) == len(table) - len(reasons)
+    assert unreadable(without_rows(table, reasons)) == {}
 
 
 @given(days=st.integers(*DAYS_OF_PYTHON), us=st.integers(*MICROSECONDS_OF_PYTHON))
@@ -175,32 +177,32 @@ def test_a_year_beyond_the_python_range_makes_only_its_row_invalid(order: Order)
         assert (counts.applied, counts.rejected) == (2, {"invalid": len(BEYOND)})
         seen = bench.seen()
         assert seen.states == {"1970-01-01": {"count": 1}, "1970-01-02": {"count": 1}}
-        told = {detail.split(";")[0]: message for _, _, detail, message in seen.rejected}
-        assert told.keys() == {
+        rejected = {detail.split(";")[0]: message for _, _, detail, message in seen.rejected}
+        assert rejected.keys() == {
             "g is +5881580-07-11",
             "i is -5877641-06-23",
             "at is +294247-01-10T04:00:54.775807+00:00",
             "came is -290308-12-21T19:59:05.224192",
             "v[1] is 0000-12-31",
         }
-        assert '"v":["1970-01-01","0000-12-31"]' in told["v[1] is 0000-12-31"]
+        assert '"v":["1970-01-01","0000-12-31"]' in rejected["v[1] is 0000-12-31"]
         assert ("+5881580-07-11", "invalid") in {(group, reason) for group, reason, _, _ in seen.rejected}
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_a_map_with_a_repeated_key_makes_only_its_row_invalid(depth: int) -> None:
     """At any depth; what is kept of it has both."""
-    kind, twice = pa.map_(pa.string(), pa.int64()), [(b"k", 1), (b"k", 2)]
-    value, path, told = twice, "v", '[["k",1],["k",2]]'
+    kind, repeated = pa.map_(pa.string(), pa.int64()), [(b"k", 1), (b"k", 2)]
+    value, path, text = repeated, "v", '[["k",1],["k",2]]'
     for _ in range(depth):
-        kind, value, path, told = pa.struct([("s", kind)]), {"s": value}, f"{path}.s", f'{{"s":{told}}}'
+        kind, value, path, text = pa.struct([("s", kind)]), {"s": value}, f"{path}.s", f'{{"s":{text}}}'
     schema = SCHEMA.set(SCHEMA.get_field_index("v"), pa.field("v", kind))
     pipeline = Pipeline(name="p", group="g", order=Gapless("r"), handler=count)
     with Times(pipeline, schema) as bench:
         counts = bench.step([FINE | {"v": None}, FINE | {"g": 1, "v": value}, FINE | {"g": 2**31 - 1, "v": None}])
         assert (counts.applied, counts.rejected) == (1, {"invalid": 2})
-        found = {detail: message for _, _, detail, message in bench.seen().rejected}
-        assert f'"v":{told}' in found[f"{path} has the key 'k' twice"]
+        rejected = {detail: message for _, _, detail, message in bench.seen().rejected}
+        assert f'"v":{text}' in rejected[f"{path} has the key 'k' twice"]
 
 
 def test_on_invalid_fail_names_the_unreadable_value() -> None:

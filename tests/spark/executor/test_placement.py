@@ -11,14 +11,14 @@ from kernel_harness import Bench
 
 AT = dt.datetime(2026, 7, 1, 12, tzinfo=dt.UTC)
 DEPTHS: dict[str, tuple[Any, Any, Any]] = {
-    "top": (lambda kind: kind, AT, lambda at: at),
-    "struct": (lambda kind: pa.struct([("at", kind)]), {"at": AT}, lambda at: at["at"]),
-    "list": (pa.list_, [AT], lambda at: at[0]),
-    "map": (lambda kind: pa.map_(pa.string(), kind), {"at": AT}, lambda at: at["at"]),
+    "top": (lambda kind: kind, AT, lambda value: value),
+    "struct": (lambda kind: pa.struct([("at", kind)]), {"at": AT}, lambda value: value["at"]),
+    "list": (pa.list_, [AT], lambda value: value[0]),
+    "map": (lambda kind: pa.map_(pa.string(), kind), {"at": AT}, lambda value: value["at"]),
     "deep": (
         lambda kind: pa.list_(pa.struct([("by", pa.map_(pa.string(), pa.list_(kind)))])),
         [{"by": {"at": [AT]}}],
-        lambda at: at[0]["by"]["at"][0],
+        lambda value: value[0]["by"]["at"][0],
     ),
 }
 

@@ -14,22 +14,27 @@ def expected(log: Iterable[dict[str, Any]], group: str, place: str, *content: st
         place: the field with the place in the order.
         content: the fields that make two messages the same.
     """
-    found: Counter[str] = Counter()
-    came: defaultdict[str, dict[Any, list[Any]]] = defaultdict(dict)
+    faults: Counter[str] = Counter()
+    groups: defaultdict[str, dict[Any, list[Any]]] = defaultdict(dict)
     for message in log:
         if message[group] is None:
-            found["no-group"] += 1
+            faults["no-group"] += 1
             continue
-        own, at = came[message[group]], message[place]
+        own, position = groups[message[group]], message[place]
         says = tuple(message[name] for name in content)
-        if at not in own:
-            found["late"] += bool(own) and at < max(own)
-            own[at] = [says]
-        elif says in own[at]:
-            found["duplicate"] += 1
+        if position not in own:
+            faults["late"] += bool(own) and position < max(own)
+            own[position] = [says]
+        elif says in own[position]:
+            faults["duplicate"] += 1
         else:
-            found["rival"] += 1
-            own[at].append(says)
-    if not all(isinstance(at, int) for own in came.values() for at in own):
-        return found, set()
-    return found, {(name, at) for name, own in came.items() for at in range(min(own), max(own)) if at not in own}
+            faults["rival"] += 1
+            own[position].append(says)
+    if not all(isinstance(revision, int) for own in groups.values() for revision in own):
+        return faults, set()
+    return faults, {
+        (name, revision)
+        for name, own in groups.items()
+        for revision in range(min(own), max(own))
+        if revision not in own
+    }

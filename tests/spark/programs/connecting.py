@@ -61,8 +61,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
     family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     process.communicate(timeout=LIMIT_S)
     _, alive = psutil.wait_procs(family, timeout=30)
-    for each in alive:
-        each.kill()
+    for survivor in alive:
+        survivor.kill()
 
 
 @cache
@@ -120,10 +120,10 @@ def cluster(folder: Path, spark: Path = BIN) -> Iterator[str]:
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
     with ExitStack() as running:
-        here = ("--host", "127.0.0.1", "--webui-port", 0)
-        leader = running.enter_context(started("master.Master", *here, "--port", port, spark=spark))
+        local = ("--host", "127.0.0.1", "--webui-port", 0)
+        leader = running.enter_context(started("master.Master", *local, "--port", port, spark=spark))
         wait_for(port, leader)
         for number in range(2):
             size = ["--cores", 1, "--memory", "600m", "--work-dir", folder / str(number)]
-            running.enter_context(started("worker.Worker", *here, *size, address, spark=spark))
+            running.enter_context(started("worker.Worker", *local, *size, address, spark=spark))
         yield address

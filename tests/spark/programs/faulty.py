@@ -32,29 +32,29 @@ def clean(group: str, count: int, chance: random.Random) -> list[Message]:
 
 
 def _duplicate(own: list[Message], chance: random.Random) -> Spoiled:
-    at = chance.randrange(len(own))
-    own.insert(chance.randint(at + 1, len(own)), dict(own[at]))
-    return Spoiled(own, [("duplicate", own[at]["account"], own[at]["revision"])])
+    index = chance.randrange(len(own))
+    own.insert(chance.randint(index + 1, len(own)), dict(own[index]))
+    return Spoiled(own, [("duplicate", own[index]["account"], own[index]["revision"])])
 
 
 def _conflict(own: list[Message], chance: random.Random) -> Spoiled:
-    at = chance.randrange(1, len(own))
-    rival = own[at] | {"amount": -1, "id": f"{own[at]['id']}-again"}
-    own.insert(chance.randint(at + 1, len(own)), rival)
+    index = chance.randrange(1, len(own))
+    rival = own[index] | {"amount": -1, "id": f"{own[index]['id']}-again"}
+    own.insert(chance.randint(index + 1, len(own)), rival)
     return Spoiled(own, [("conflict", rival["account"], rival["revision"])])
 
 
 def _id_conflict(own: list[Message], chance: random.Random) -> Spoiled:
-    at = chance.randrange(1, len(own))
-    own[at] |= {"id": own[chance.randrange(at)]["id"]}
-    return Spoiled(own, [("id-conflict", own[at]["account"], own[at]["revision"])])
+    index = chance.randrange(1, len(own))
+    own[index] |= {"id": own[chance.randrange(index)]["id"]}
+    return Spoiled(own, [("id-conflict", own[index]["account"], own[index]["revision"])])
 
 
 def _gap(own: list[Message], chance: random.Random) -> Spoiled:
     first = chance.randrange(len(own) - 6)  # so many come behind it that nobody waits any longer
     lost = own[first : first + chance.randint(1, 2)]
-    left = [message for message in own if message not in lost]
-    return Spoiled(left, [("gap", message["account"], message["revision"]) for message in lost])
+    remaining = [message for message in own if message not in lost]
+    return Spoiled(remaining, [("gap", message["account"], message["revision"]) for message in lost])
 
 
 def _open_gap(own: list[Message], chance: random.Random) -> Spoiled:
@@ -63,24 +63,24 @@ def _open_gap(own: list[Message], chance: random.Random) -> Spoiled:
 
 
 def _late(own: list[Message], chance: random.Random) -> Spoiled:
-    at = chance.randrange(len(own) - 3)
-    message = own.pop(at)
-    own.insert(at + chance.randint(1, 3), message)
+    index = chance.randrange(len(own) - 3)
+    message = own.pop(index)
+    own.insert(index + chance.randint(1, 3), message)
     return Spoiled(own, [("late", message["account"], message["revision"])])
 
 
 def _reset(own: list[Message], chance: random.Random) -> Spoiled:
-    again = clean(own[0]["account"], chance.randint(3, len(own) + 5), chance)
-    for message in again:
+    restarted = clean(own[0]["account"], chance.randint(3, len(own) + 5), chance)
+    for message in restarted:
         message["id"] += "-new"
-    return Spoiled(own + again, [("reset", own[0]["account"], 1)])
+    return Spoiled(own + restarted, [("reset", own[0]["account"], 1)])
 
 
 def _two_writers(own: list[Message], chance: random.Random) -> Spoiled:
     fork = chance.randrange(2, len(own) - 3)
     other = [message | {"amount": -7, "id": f"{message['id']}-other"} for message in own[fork:]]
-    woven = [each for pair in zip(own[fork:], other, strict=True) for each in pair]
-    return Spoiled(own[:fork] + woven, [("two-writers", each["account"], each["revision"]) for each in other])
+    woven = [message for pair in zip(own[fork:], other, strict=True) for message in pair]
+    return Spoiled(own[:fork] + woven, [("two-writers", message["account"], message["revision"]) for message in other])
 
 
 def _no_group(own: list[Message], chance: random.Random) -> Spoiled:
@@ -94,9 +94,9 @@ def _no_order(own: list[Message], chance: random.Random) -> Spoiled:
 
 
 def _no_id(own: list[Message], chance: random.Random) -> Spoiled:
-    at = chance.randrange(len(own))
-    own[at] |= {"id": None}
-    return Spoiled(own, [("no-id", own[at]["account"], own[at]["revision"])])
+    index = chance.randrange(len(own))
+    own[index] |= {"id": None}
+    return Spoiled(own, [("no-id", own[index]["account"], own[index]["revision"])])
 
 
 SPOILERS: dict[str, Callable[[list[Message], random.Random], Spoiled]] = {

@@ -113,8 +113,8 @@ def main(master: str, store: str, marker: str) -> None:
         inturn.spark.batch(pipeline(marker), too_much, store=store)
     except InturnError as error:
         failed = f"{type(error).__name__}: {error}"
-    found = {"executors": executors, "counts": report.to_dict()["counts"], "failed": failed}
-    sys.stdout.write(json.dumps(found))
+    result = {"executors": executors, "counts": report.to_dict()["counts"], "failed": failed}
+    sys.stdout.write(json.dumps(result))
     spark.stop()
 
 

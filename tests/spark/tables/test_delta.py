@@ -48,7 +48,9 @@ ledger = Pipeline(name="ledger", group="account", order=Gapless("revision"), han
 
 
 def rows(*revisions: int, accounts: str = "ab", amount: int = 2) -> list[dict[str, Any]]:
-    return [{"account": each, "revision": revision, "amount": amount} for each in accounts for revision in revisions]
+    return [
+        {"account": account, "revision": revision, "amount": amount} for account in accounts for revision in revisions
+    ]
 
 
 @pytest.fixture
@@ -80,8 +82,8 @@ def by_store(bench: Bench) -> list[dict[str, Any]]:
     return _sorted([row for file in files for row in pq.read_table(bench.root / file.path).to_pylist()])
 
 
-def _sorted(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(found, key=lambda row: (row["effect_id"], row["step"]))
+def _sorted(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(records, key=lambda row: (row["effect_id"], row["step"]))
 
 
 def log(bench: Bench) -> dict[str, bytes]:
@@ -90,12 +92,12 @@ def log(bench: Bench) -> dict[str, bytes]:
 
 def commits(bench: Bench) -> list[tuple[int | None, int]]:
     """For each Delta commit in order the step that it says it publishes, and how many files it adds."""
-    found = []
+    published = []
     for path in sorted((bench.root / LOG).glob("*.json")):
         actions = [json.loads(line) for line in path.read_text().splitlines()]
-        steps = [each["txn"]["version"] for each in actions if each.get("txn", {}).get("appId") == APPLICATION]
-        found.append((steps[0] if steps else None, sum("add" in each for each in actions)))
-    return found
+        steps = [action["txn"]["version"] for action in actions if action.get("txn", {}).get("appId") == APPLICATION]
+        published.append((steps[0] if steps else None, sum("add" in action for action in actions)))
+    return published
 
 
 def files_of(bench: Bench, step: int) -> int:
@@ -123,9 +125,9 @@ def test_the_delta_table_refers_to_the_files_of_the_store(bench: Bench) -> None:
     adds = pa.table(table(bench).get_add_actions(flatten=True)).to_pylist()
     manifests = [bench.store.manifest(step) for step in (1, 2)]
     assert {(add["path"], add["num_records"], add["size_bytes"], add["min.step"], add["max.step"]) for add in adds} == {
-        (Path(file.path).name, file.rows, (bench.root / file.path).stat().st_size, each.step, each.step)
-        for each in manifests
-        for file in each.outputs
+        (Path(file.path).name, file.rows, (bench.root / file.path).stat().st_size, manifest.step, manifest.step)
+        for manifest in manifests
+        for file in manifest.outputs
     }
 
 
@@ -230,7 +232,7 @@ def test_concurrent_publishers_add_each_step_once(bench: Bench) -> None:
         return publish(SparkStore(bench.root), "ledger").step
 
     with ThreadPoolExecutor(4) as pool:
-        assert [each.result() for each in [pool.submit(race) for _ in range(4)]] == [5] * 4
+        assert [future.result() for future in [pool.submit(race) for _ in range(4)]] == [5] * 4
     assert commits(bench) == [(None, 0), *((step, files_of(bench, step)) for step in range(1, 6))]
     assert by_deltalake(bench) == by_store(bench)
 
@@ -311,9 +313,9 @@ class Restored:
 
     def go_back(self, *revisions: int) -> None:
         for name in ("steps", "data/groups", HEAD):
-            path, kept = self.bench.root / name, self.aside / name
+            path, saved = self.bench.root / name, self.aside / name
             (shutil.rmtree if path.is_dir() else Path.unlink)(path)
-            (shutil.copytree if kept.is_dir() else shutil.copy)(kept, path)
+            (shutil.copytree if saved.is_dir() else shutil.copy)(saved, path)
         for revision in revisions:
             self.bench.step(rows(revision))
 
@@ -416,9 +418,9 @@ def test_a_delta_table_on_s3_is_published(bucket: str) -> None:
     slow = DeltaTable(f"{bucket}/ledger/{ROOT}")
     assert publish(bench.store, "ledger").step == 2
     assert delta._commit(slow, APPLICATION, bench.store, bench.store.manifest(2)) == 2
-    found = DeltaTable(f"{bucket}/ledger/{ROOT}")
-    assert found.version() == 2
-    outputs = found.to_pyarrow_table().to_pylist()
+    current = DeltaTable(f"{bucket}/ledger/{ROOT}")
+    assert current.version() == 2
+    outputs = current.to_pyarrow_table().to_pylist()
     assert sorted((row["group"], row["revision"], row["index"], row["step"]) for row in outputs) == [
         (group, revision, index, revision) for group in "ab" for revision in (1, 2) for index in (0, 1)
     ]

@@ -22,12 +22,12 @@ def columns(groups: list[tuple[int, str]]) -> tuple[np.ndarray, pa.Array]:
 def test_the_group_index_behaves_like_a_dictionary(
     added: list[list[tuple[int, str]]], asked: list[tuple[int, str]]
 ) -> None:
-    wanted = np.unique(np.array([hash_ for groups in added for hash_, _ in groups], dtype=np.int64))
-    index, known = RowIndex(wanted), dict[tuple[int, str], int]()
+    hashes = np.unique(np.array([hash_ for groups in added for hash_, _ in groups], dtype=np.int64))
+    index, known = RowIndex(hashes), dict[tuple[int, str], int]()
     for groups in added:
         new = index.add(*columns(groups))
-        assert [groups[at] for at in new.tolist()] == [each for each in groups if each not in known]
-        for each in groups:
-            known.setdefault(each, len(known))
+        assert [groups[number] for number in new.tolist()] == [entry for entry in groups if entry not in known]
+        for entry in groups:
+            known.setdefault(entry, len(known))
         assert len(index) == len(known)
-    assert index.rows_of(*columns(asked)).tolist() == [known.get(each, -1) for each in asked]
+    assert index.rows_of(*columns(asked)).tolist() == [known.get(entry, -1) for entry in asked]

@@ -63,8 +63,8 @@ def taken(root: Path) -> Any:
 
 
 def looked(root: Path) -> Any:
-    look = SparkInspector(str(root))
-    return look.last.step, look.group("a"), look.group("b"), look.held("b")
+    inspector = SparkInspector(str(root))
+    return inspector.last.step, inspector.group("a"), inspector.group("b"), inspector.held("b")
 
 
 VERBS: dict[str, Callable[[Path], Any]] = {
@@ -72,8 +72,8 @@ VERBS: dict[str, Callable[[Path], Any]] = {
     "a step without messages": lambda root: advance(ledger, store=root, now=DAWN).step,
     "look at groups": looked,
     "the last step": lambda root: getattr(SparkStore(root).latest(), "step", None),
-    "the steps": lambda root: [each.counts for each in map(SparkStore(root).manifest, SparkStore(root).steps())],
-    "the steps after one": lambda root: [each.step for each in SparkStore(root).manifests_after(1)],
+    "the steps": lambda root: [step.counts for step in map(SparkStore(root).manifest, SparkStore(root).steps())],
+    "the steps after one": lambda root: [manifest.step for manifest in SparkStore(root).manifests_after(1)],
     "go on after a step": lambda root: getattr(SparkStore(root).latest(_known(root)), "step", None),
     "vacuum": lambda root: vacuum(root, keep_steps=2, older_than_s=0),
 }
@@ -98,32 +98,32 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def answer(verb: str, root: Path) -> Any:
     """What a verb answers, without the place of the store."""
-    found = VERBS[verb](root)
-    return found if verb not in {"vacuum"} else sorted(each.partition("-")[0] for each in found)
+    result = VERBS[verb](root)
+    return result if verb not in {"vacuum"} else sorted(name.partition("-")[0] for name in result)
 
 
-def check(verb: str, whole: Path, names: tuple[str, ...]) -> None:
-    place = whole.parent / "some"
-    expected = whole.parent / "all"
-    for each in (place, expected):
-        shutil.rmtree(each, ignore_errors=True)
-        shutil.copytree(whole, each)
+def check(verb: str, source: Path, names: tuple[str, ...]) -> None:
+    place = source.parent / "some"
+    expected = source.parent / "all"
+    for target in (place, expected):
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
     for name in names:
         (place / name).unlink()
-    found, told = None, ""
+    actual, message = None, ""
     try:
-        found = answer(verb, place)
+        actual = answer(verb, place)
     except StoreError as error:
-        told = str(error)
-    if told:
-        assert any(name in told for name in names), (names, told)
+        message = str(error)
+    if message:
+        assert any(name in message for name in names), (names, message)
     else:
-        missing = {each.partition("-")[0] for each in names if each.startswith("data")}
+        missing = {name.partition("-")[0] for name in names if name.startswith("data")}
         right = answer(verb, expected)
         if verb == "vacuum":  # a file that is gone need not be deleted
-            assert sorted(missing | set(found)) == sorted(missing | set(right))
+            assert sorted(missing | set(actual)) == sorted(missing | set(right))
         else:
-            assert found == right, names
+            assert actual == right, names
 
 
 def small(whole: Path) -> list[str]:
@@ -151,7 +151,7 @@ def test_a_step_continues_without_an_earlier_manifest_and_logs_it(
     root = Path(shutil.copytree(whole, tmp_path / "lost"))
     (root / manifest_name(2)).unlink()
     assert advance(ledger, store=root, now=DAWN).step == STEPS + 1
-    assert [each.message for each in caplog.records if manifest_name(2) in each.message] != []
+    assert [record.message for record in caplog.records if manifest_name(2) in record.message] != []
     assert SparkInspector(str(root)).group("a") == SparkInspector(str(whole)).group("a")
 
 
@@ -166,8 +166,8 @@ def test_a_running_writer_logs_once_that_old_manifests_were_deleted(
         (root / manifest_name(step)).unlink()
     writer.step(now=DAWN)
     writer.step(now=DAWN)
-    (told,) = [each.message for each in caplog.records if "lacks" in each.message]
-    assert f"{manifest_name(1)}, {manifest_name(2)}" in told
+    (warning,) = [record.message for record in caplog.records if "lacks" in record.message]
+    assert f"{manifest_name(1)}, {manifest_name(2)}" in warning
 
 
 def test_results_are_read_without_an_earlier_manifest(
@@ -175,9 +175,9 @@ def test_results_are_read_without_an_earlier_manifest(
 ) -> None:
     root = Path(shutil.copytree(whole, tmp_path / "results"))
     (root / manifest_name(2)).unlink()
-    every, left = SparkInspector(str(whole)), SparkInspector(str(root))
-    assert [each.revision for each in left.outputs()] == [1, 2, 3, 7, 8, 9, 10, 11, 12]
-    assert len(list(left.rejected())) == len(list(every.rejected())) - 1
+    every, reduced = SparkInspector(str(whole)), SparkInspector(str(root))
+    assert [output.revision for output in reduced.outputs()] == [1, 2, 3, 7, 8, 9, 10, 11, 12]
+    assert len(list(reduced.rejected())) == len(list(every.rejected())) - 1
     assert manifest_name(2) in caplog.text
 
 

@@ -131,8 +131,8 @@ def test_a_state_type_that_drops_a_stored_field_is_refused(bench: Bench, state: 
 
 
 class _Owes(type):
-    def __call__(cls, *given: Any, **named: Any) -> Any:
-        return super().__call__(*given, **({"owed": 1} | named))
+    def __call__(cls, *args: Any, **named: Any) -> Any:
+        return super().__call__(*args, **({"owed": 1} | named))
 
 
 @dataclass
@@ -222,7 +222,7 @@ def test_held_messages_that_lack_a_new_required_field_are_reported(bench: Bench)
         ({"order": Monotone("revision")}, "a pipeline with order .Gapless.*, not .Monotone"),
         ({"id": "amount"}, "a pipeline with id None, not 'amount'"),
     ],
-    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_the_store_of_another_pipeline_is_refused(bench: Bench, other: dict[str, Any], text: str) -> None:
     bench.step(rows(1))
@@ -366,11 +366,11 @@ def test_a_file_uri_opens_the_store_of_its_path(bench: Bench) -> None:
 
 def test_the_second_writer_of_a_step_gets_a_conflict(bench: Bench) -> None:
     bench.step(rows(1))
-    mine, _ = bench.prepare(rows(2, amount=10))
+    prepared, _ = bench.prepare(rows(2, amount=10))
     bench.step(rows(2, 3, amount=5))
     theirs, manifests = bench.seen(), files(bench)
     with pytest.raises(StoreConflict, match="another writer committed step 2 first"):
-        bench.store.commit(mine)
+        bench.store.commit(prepared)
     assert (bench.seen(), files(bench)) == (theirs, manifests)
     # Run again, it goes on from what the first one made.
     counts = bench.step(rows(2, 4, amount=5))
@@ -379,26 +379,26 @@ def test_the_second_writer_of_a_step_gets_a_conflict(bench: Bench) -> None:
 
 
 def test_two_writers_create_one_store(bench: Bench) -> None:
-    one, two = SparkStore(bench.root), SparkStore(bench.root)
-    assert one.identity() is two.identity() is None
-    mine = one.open(new_identity(ledger, 2), buckets=2)
-    assert two.open(new_identity(ledger, None), buckets=None) == mine
+    first, second = SparkStore(bench.root), SparkStore(bench.root)
+    assert first.identity() is second.identity() is None
+    identity = first.open(new_identity(ledger, 2), buckets=2)
+    assert second.open(new_identity(ledger, None), buckets=None) == identity
 
 
 def test_a_slow_writer_opens_the_store_that_another_writer_created(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one makes it after the first look, and has written more before the second."""
-    one, two = SparkStore(bench.root), SparkStore(bench.root)
-    look = one.files.names
+    first, second = SparkStore(bench.root), SparkStore(bench.root)
+    list_names = first.files.names
 
     def slowly(folder: str) -> list[str]:
-        two.open(new_identity(ledger, 2), buckets=2)
-        two.files.create("steps/draft", b"")
-        return look(folder)
+        second.open(new_identity(ledger, 2), buckets=2)
+        second.files.create("steps/draft", b"")
+        return list_names(folder)
 
-    monkeypatch.setattr(one.files, "names", slowly)
-    assert one.open(new_identity(ledger, 2), buckets=2) == two.require_identity()
+    monkeypatch.setattr(first.files, "names", slowly)
+    assert first.open(new_identity(ledger, 2), buckets=2) == second.require_identity()
 
 
 @pytest.mark.parametrize("round_", range(20))
@@ -433,10 +433,10 @@ def test_sweep_deletes_only_files_that_no_step_names(bench: Bench) -> None:
     bench.step([*rows(2, 5), *rows(2, account="b"), bad])
     before, named = bench.seen(), set(files(bench))
     bench.prepare([*rows(4, 9), *rows(3, account="c"), bad])
-    left = set(files(bench)) - named
-    assert len(left) >= 4
+    unnamed = set(files(bench)) - named
+    assert len(unnamed) >= 4
     assert sweep(bench.root) == []  # a step that is running has such files
-    assert {str(bench.root / name) for name in sweep(bench.root, older_than_s=-1)} == left
+    assert {str(bench.root / name) for name in sweep(bench.root, older_than_s=-1)} == unnamed
     assert set(files(bench)) == named
     assert bench.seen() == before
     bench.step(rows(4))
@@ -488,9 +488,9 @@ def test_a_failed_write_commits_nothing_of_the_step(bench: Bench, tmp_path: Path
     """No file may be larger than the limit: the kernel refuses the write as it does on a full disk."""
     bench.step(rows(1, 3))
     before = bench.seen()
-    here = str(Path(__file__).parent)
+    folder = str(Path(__file__).parent)
     done = subprocess.run(
-        [sys.executable, "-c", FULL, here, str(bench.root), str(limit)],
+        [sys.executable, "-c", FULL, folder, str(bench.root), str(limit)],
         capture_output=True,
         text=True,
         check=False,

@@ -62,9 +62,9 @@ def read_log(spark: SparkSession, source: str, form: str | None = None, dialect:
         read = _read(spark, source, form, dialect)
         columns = [name for name in read.df.columns if name != CORRUPT]
     if not columns:
-        what = "none of its lines can be read" if CORRUPT in read.df.columns else "it is empty"
-        mend = "; JSON lines have one object on each line" if form == "json" else ""
-        raise InputError(f"{source} has no messages: {what}{mend}")
+        problem = "none of its lines can be read" if CORRUPT in read.df.columns else "it is empty"
+        hint = "; JSON lines have one object on each line" if form == "json" else ""
+        raise InputError(f"{source} has no messages: {problem}{hint}")
     return read
 
 
@@ -76,15 +76,15 @@ def _read(spark: SparkSession, source: str, form: str, dialect: Dialect | None) 
     if form == "parquet":  # a column added later is content too
         return LogFiles(spark.read.option("mergeSchema", "true").parquet(source))
     reader = spark.read.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
-    found = reader.json(source)
-    texts = _texts(found.schema)
-    return LogFiles(reader.schema(texts).json(source) if found.columns else found, kinds=leaf_types(found))
+    inferred = reader.json(source)
+    texts = _texts(inferred.schema)
+    return LogFiles(reader.schema(texts).json(source) if inferred.columns else inferred, kinds=leaf_types(inferred))
 
 
 def _texts(kind: DataType) -> Any:
     """Return a type of JSON with text in place of numbers and truth values."""
     if isinstance(kind, StructType):
-        return StructType([StructField(each.name, _texts(each.dataType)) for each in kind.fields])
+        return StructType([StructField(field.name, _texts(field.dataType)) for field in kind.fields])
     return ArrayType(_texts(kind.elementType)) if isinstance(kind, ArrayType) else StringType()
 
 
@@ -114,11 +114,11 @@ def _delta(spark: SparkSession, source: str) -> LogFiles:
     return LogFiles(spark.read.option("basePath", root).option("mergeSchema", "true").parquet(*files), files)
 
 
-def arrival_order(df: DataFrame, came: Sequence[str] | None) -> tuple[str, ...]:
+def arrival_order(df: DataFrame, listed: Sequence[str] | None) -> tuple[str, ...]:
     """Return the files of the rows as their metadata names them, in order of arrival; empty for other inputs."""
     files = sorted(set(df.inputFiles()))
-    if came is not None:
-        rank = {unquote(urlparse(file).path): number for number, file in enumerate(came)}
+    if listed is not None:
+        rank = {unquote(urlparse(file).path): number for number, file in enumerate(listed)}
         files.sort(key=lambda file: rank.get(unquote(urlparse(file).path), len(rank)))
     loud = logging.getLogger("DataFrameQueryContextLogger")
     before = loud.level

@@ -84,13 +84,13 @@ class Overview:
     at_zero: int
     median: float | None
 
-    def start(self, given: int | None) -> int | None:
+    def start(self, configured: int | None) -> int | None:
         """Return the first revision of a group: as given, or 1 or 0 if most groups begin there; None otherwise.
 
         If some groups begin at 0, it is not 1, since a revision below the first is invalid.
         """
-        if given is not None:
-            return given
+        if configured is not None:
+            return configured
         most, start = (self.at_zero, 0) if self.at_zero else (self.at_one, 1)
         return start if most * 2 > self.timelines else None
 
@@ -98,7 +98,7 @@ class Overview:
 def overview(per_group: DataFrame) -> Overview:
     """Return the size of a log."""
     blank = F.when(is_placeholder(F.col("group")), F.col("messages"))
-    whole = per_group.agg(
+    totals = per_group.agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("messages", "timelines", "at_one", "at_zero")),
         F.count("*").alias("groups"),
         F.count(F.when(F.col("timelines") > 1, 1)).alias("epochs"),
@@ -109,7 +109,7 @@ def overview(per_group: DataFrame) -> Overview:
         F.min("lowest").alias("lowest"),
         F.percentile_approx("messages", 0.5, _EXACT).alias("median"),
     )
-    return Overview(**whole.collect()[0].asDict())
+    return Overview(**totals.collect()[0].asDict())
 
 
 def by_group(rows: DataFrame) -> DataFrame:
@@ -129,13 +129,13 @@ def by_group(rows: DataFrame) -> DataFrame:
 def faults(rows: DataFrame, seen: Overview) -> tuple[dict[FaultKind, FaultCount], int]:
     """Return the faults of messages, by kind, and the number of messages without a place."""
     by_kind = rows.select("group_hash", "status", F.explode("kinds").alias("kind")).groupBy("kind")
-    good = F.col("status") == GOOD
-    in_groups, lost = F.countDistinct(F.when(good, F.col("group_hash"))), F.count_if(~good)
+    is_good = F.col("status") == GOOD
+    in_groups, lost = F.countDistinct(F.when(is_good, F.col("group_hash"))), F.count_if(~is_good)
     counts = by_kind.agg(F.count("*").alias("messages"), in_groups.alias("groups"), lost.alias("lost")).collect()
-    found = {FaultKind(row.kind): FaultCount(row.messages, row.groups) for row in counts}
+    fault_counts = {FaultKind(row.kind): FaultCount(row.messages, row.groups) for row in counts}
     if seen.blank_groups:
-        found[FaultKind.PLACEHOLDER] = FaultCount(seen.blank_messages, seen.blank_groups)
-    return found, sum(row.lost for row in counts)
+        fault_counts[FaultKind.PLACEHOLDER] = FaultCount(seen.blank_messages, seen.blank_groups)
+    return fault_counts, sum(row.lost for row in counts)
 
 
 def verdict_inputs(rows: DataFrame, log: AuditLog, start: int | None) -> list[VerdictInputs]:
@@ -162,17 +162,17 @@ def lateness(rows: DataFrame, log: AuditLog) -> Lateness | None:
     }
     lates = rows.where("positions is not null").select(*(value.alias(name) for name, value in values.items()))
     ranks = [F.percentile_approx(name, [0.5, 0.99], _EXACT).alias(name) for name in values]
-    whole = lates.agg(*ranks, *(F.max(name).alias(f"most_{name}") for name in values)).collect()[0]
+    summary = lates.agg(*ranks, *(F.max(name).alias(f"most_{name}") for name in values)).collect()[0]
     counts: dict[str, Counter[int]] = {name: Counter() for name in values}
     for row in lates.groupBy(*(_bar_number(F.col(name)).alias(name) for name in values)).count().collect():
         for name in values:
             counts[name][row[name]] += row["count"]
-    found = {
-        name: Distribution(whole[name][0], whole[name][1], whole[f"most_{name}"], _histogram(counts[name]))
+    measures = {
+        name: Distribution(summary[name][0], summary[name][1], summary[f"most_{name}"], _histogram(counts[name]))
         for name in values
-        if whole[name] is not None
+        if summary[name] is not None
     }
-    return Lateness(found["positions"], found.get("seconds"), found["behind"]) if found else None
+    return Lateness(measures["positions"], measures.get("seconds"), measures["behind"]) if measures else None
 
 
 def _bar_number(value: Column) -> Column:
@@ -182,7 +182,7 @@ def _bar_number(value: Column) -> Column:
 
 def _histogram(counts: dict[int, int]) -> list[HistogramBar]:
     steps = range(min(counts), max(counts) + 1)
-    return [HistogramBar(0 if each < 0 else 2.0**each, 2.0 ** (each + 1), counts.get(each, 0)) for each in steps]
+    return [HistogramBar(0 if step < 0 else 2.0**step, 2.0 ** (step + 1), counts.get(step, 0)) for step in steps]
 
 
 def gap_summary(holes: DataFrame, patience: str, seen: Overview) -> tuple[GapSummary, int]:
@@ -197,19 +197,19 @@ def gap_summary(holes: DataFrame, patience: str, seen: Overview) -> tuple[GapSum
     over_time = F.coalesce(F.floor((F.col("opened_us") - began_us) / width_us), F.lit(0))
     step = over_time if by_time else F.floor((F.col("opened") - 1) * BARS_OVER_LIFE / F.col("size"))
     largest_first = F.struct((-F.col("missing")).alias("most"), "group", "epoch", "first")
-    whole, holes_at = F.struct(*holes.columns), holes.withColumn("step", step)
-    stepped, few = smallest_values(holes_at, ("step", "open"), whole, largest_first, LARGEST)
+    gap_value, holes_at = F.struct(*holes.columns), holes.withColumn("step", step)
+    stepped, few = smallest_values(holes_at, ("step", "open"), gap_value, largest_first, LARGEST)
     sums = F.count("*").alias("gaps"), F.sum("missing").alias("missing"), F.max("age_us").alias("oldest")
-    found = stepped.groupBy("step", "open").agg(*sums, few.alias("largest")).collect()
-    lost, still = ([row for row in found if row.open == is_open] for is_open in (False, True))
+    step_rows = stepped.groupBy("step", "open").agg(*sums, few.alias("largest")).collect()
+    lost, still = ([row for row in step_rows if row.open == is_open] for is_open in (False, True))
     in_groups = holes.where("not open").select("group").distinct().count() if lost else 0
     ages = [row.oldest for row in still if row.oldest is not None]
-    counts = {(row.step, row.open): row.gaps for row in found}
+    counts = {(row.step, row.open): row.gaps for row in step_rows}
     steps = range(min(step for step, _ in counts), max(step for step, _ in counts) + 1) if counts else ()
-    largest = [gap for row in found for gap in row.largest]
+    largest = [gap for row in step_rows for gap in row.largest]
     largest.sort(key=lambda gap: (gap.open, -gap.missing, gap.group, gap.epoch, gap["first"]))
-    gone, young = (
-        [HistogramBar(edge(at), edge(at + 1), counts.get((at, is_open), 0)) for at in steps]
+    lost_bars, open_bars = (
+        [HistogramBar(edge(number), edge(number + 1), counts.get((number, is_open), 0)) for number in steps]
         for is_open in (False, True)
     )
     gaps = GapSummary(
@@ -220,7 +220,7 @@ def gap_summary(holes: DataFrame, patience: str, seen: Overview) -> tuple[GapSum
         oldest_open_s=max(ages) / 1e6 if ages else None,
         patience=patience,
         largest=revision_gaps(largest[:LARGEST]),
-        over=list(zip(gone, young, strict=True)),
+        over=list(zip(lost_bars, open_bars, strict=True)),
         by_time=by_time,
     )
     return gaps, in_groups
@@ -249,8 +249,8 @@ def group_sizes(per_group: DataFrame, seen: Overview) -> GroupSizes | None:
     for row in stepped.groupBy("step", "slice").agg(*sums).collect():
         counts[row.step] += row.groups
         load[row.slice] += row.messages
-        largest += [(each.group, each.messages) for each in row.largest]
-    largest = sorted(largest, key=lambda each: (-each[1], each[0]))[:LARGEST]
+        largest += [(group.group, group.messages) for group in row.largest]
+    largest = sorted(largest, key=lambda pair: (-pair[1], pair[0]))[:LARGEST]
     costs = [_consumer_cost(consumers, largest[0][1], load, seen.messages) for consumers in CONSUMERS]
     return GroupSizes(seen.median, largest, largest[0][1] / seen.messages, _histogram(counts), costs)
 
@@ -262,8 +262,8 @@ def _consumer_cost(consumers: int, largest: int, load: Counter[int], total: int)
     scheduling, without its last term: groups are many and much smaller). By hash, the fullest consumer decides.
     """
     share = total / consumers
-    mine = [sum(n for slice_, n in load.items() if slice_ % consumers == each) for each in range(consumers)]
-    return ConsumerCost(consumers, max(1.0, largest / share), max(mine) / share)
+    loads = [sum(n for slice_, n in load.items() if slice_ % consumers == consumer) for consumer in range(consumers)]
+    return ConsumerCost(consumers, max(1.0, largest / share), max(loads) / share)
 
 
 def smallest_values(
@@ -278,7 +278,7 @@ def smallest_values(
         return rows, F.min_by(value, order, count)
     ranked = rows.withColumn(_RANK, F.row_number().over(Window.partitionBy(*keys).orderBy(order)))
     first = F.when(F.col(_RANK) <= count, F.struct(F.col(_RANK), value.alias("value")))
-    return ranked, F.transform(F.array_sort(F.collect_list(first)), lambda each: each["value"])
+    return ranked, F.transform(F.array_sort(F.collect_list(first)), lambda entry: entry["value"])
 
 
 def worst_timelines(rows: DataFrame, holes: DataFrame | None, log: AuditLog) -> list[GroupTimeline]:
@@ -308,7 +308,7 @@ def _timeline_points(
 ) -> tuple[dict[str, list[TimelinePoint]], dict[str, int]]:
     """Return the messages of each group from shortly before its first fault on, and the size of each group."""
     # Verdicts are joined by the place of arrival, which is unique to a message.
-    said = rows.where(F.col("group").isin(chosen)).select(
+    verdicts = rows.where(F.col("group").isin(chosen)).select(
         *ROW,
         F.col("epoch").alias("timeline"),
         F.try_element_at("kinds", F.lit(1)).alias("kind"),
@@ -317,7 +317,7 @@ def _timeline_points(
     own = Window.partitionBy("group")
     arrivals = own.orderBy(*ROW)
     every = log.rows().where((F.col("status") == GOOD) & F.col("group").isin(chosen))
-    placed = every.join(said, list(ROW), "left").select(
+    placed = every.join(verdicts, list(ROW), "left").select(
         "group",
         "place",
         F.row_number().over(arrivals).alias("position"),
@@ -344,7 +344,7 @@ def samples(rows: DataFrame, log: AuditLog, *, blanks: bool) -> dict[FaultKind, 
     example = F.struct("group", "epoch", "position", "place", "positions", "waited")
     ranked, few = smallest_values(faults, ("kind",), example, F.struct("group", "epoch", "position"), SAMPLES)
     examples = {
-        FaultKind(row.kind): [_sample_text(row.kind, each, log) for each in row.few]
+        FaultKind(row.kind): [_sample_text(row.kind, sample, log) for sample in row.few]
         for row in ranked.groupBy("kind").agg(few.alias("few")).collect()
     }
     if blanks:
@@ -372,11 +372,13 @@ def differing_columns(rows: DataFrame, log: AuditLog) -> list[DifferingColumns]:
     places = rows.where(rival).select(*place).distinct().orderBy(*place).limit(MAX_EXAMINED_PLACES)
     chosen = rows.join(F.broadcast(places), place).select(*place, *ROW)
     names = log.content_columns
-    whole = F.broadcast(chosen).join(log.messages(), list(ROW))
+    messages = F.broadcast(chosen).join(log.messages(), list(ROW))
     values = [F.to_json(F.struct(F.col(f"message.{quoted(name)}"))) for name in names]
-    sides = whole.groupBy(*place).agg(*(F.countDistinct(value).alias(f"n{at}") for at, value in enumerate(values)))
-    differ = F.array(*(F.when(F.col(f"n{at}") > 1, name) for at, name in enumerate(names)))
-    found = sides.select(F.array_compact(differ).alias("names")).groupBy("names").count().collect()
-    total = sum(row["count"] for row in found)
-    ranked = sorted(found, key=lambda row: (-row["count"], row.names))
+    sides = messages.groupBy(*place).agg(
+        *(F.countDistinct(value).alias(f"n{index}") for index, value in enumerate(values))
+    )
+    differ = F.array(*(F.when(F.col(f"n{index}") > 1, name) for index, name in enumerate(names)))
+    column_sets = sides.select(F.array_compact(differ).alias("names")).groupBy("names").count().collect()
+    total = sum(row["count"] for row in column_sets)
+    ranked = sorted(column_sets, key=lambda row: (-row["count"], row.names))
     return [DifferingColumns(list(row.names), row["count"] / total) for row in ranked[:_SETS] if row.names]

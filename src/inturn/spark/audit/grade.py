@@ -129,25 +129,28 @@ def propose_grade(seen: Evidence, name: str, row_field: str | None = None) -> Pr
         row_field: the field of their row that is the group of change events; a mapping gives it to each.
     """
     choice = choose_grade(seen)
-    made = ProposedGrade(
+    grade = ProposedGrade(
         choice.name, choice.evidence, pipeline_code(seen, choice, name), choice.needs, _expected_counts(seen, choice)
     )
     if row_field is None:
-        return made
+        return grade
     says = f"These are change events: the group is the row's {row_field} after the change or, for a delete, before it."
     need = (
         f"The mapping writes the group of each event into the field {seen.keys.group}, from which the pipeline reads "
         f'it; for inturn ingest, set preset = "debezium" and group = {_quoted(row_field)}.'
     )
     mapping = f"DebeziumMapping(group={_quoted(row_field)})"
-    return replace(made, evidence=[says, *made.evidence], needs=[*made.needs, need], mapping=mapping)
+    return replace(grade, evidence=[says, *grade.evidence], needs=[*grade.needs, need], mapping=mapping)
 
 
 def choose_grade(seen: Evidence) -> GradeChoice:
     """Return the strongest grade that the data support."""
     choice = _choose(seen)
     needs = [*choice.needs, *seen.casts]
-    alone = next((each for each in seen.differ if len(each.columns) == 1 and each.part >= _MIN_COLUMN_SHARE), None)
+    alone = next(
+        (differing for differing in seen.differ if len(differing.columns) == 1 and differing.part >= _MIN_COLUMN_SHARE),
+        None,
+    )
     if alone is not None:
         column = alone.columns[0]
         hint = (
@@ -178,9 +181,9 @@ def _expected_counts(seen: Evidence, choice: GradeChoice) -> dict[str, int]:
     if no_ids or FaultKind.RESET in seen.found or not seen.verdict_inputs:
         return {}
     counts = dict.fromkeys(("applied", "duplicate", "conflict", "invalid"), 0)
-    for each in seen.verdict_inputs:
-        counts[each.verdict(choice.name, has_ids=seen.keys.id is not None)] += each.messages
-    counts["applied"] += seen.messages + seen.unplaced - sum(each.messages for each in seen.verdict_inputs)
+    for inputs in seen.verdict_inputs:
+        counts[inputs.verdict(choice.name, has_ids=seen.keys.id is not None)] += inputs.messages
+    counts["applied"] += seen.messages + seen.unplaced - sum(inputs.messages for inputs in seen.verdict_inputs)
     return counts
 
 
@@ -212,10 +215,10 @@ def _choose_for_count(seen: Evidence, column: str) -> GradeChoice:
     gaps = seen.gaps
     lost = gaps.lost_revisions if gaps else 0
     rivals = seen.count(FaultKind.CONFLICT) + seen.count(FaultKind.TWO_WRITERS)
-    there = seen.messages - seen.count(FaultKind.DUPLICATE) - rivals
-    cover = there / (there + lost) if there + lost else 0.0
+    present = seen.messages - seen.count(FaultKind.DUPLICATE) - rivals
+    cover = present / (present + lost) if present + lost else 0.0
     contradicted = rivals / seen.messages
-    says = [f"{there:,} of {there + lost:,} revisions are present ({_percent(cover)})."]
+    says = [f"{present:,} of {present + lost:,} revisions are present ({_percent(cover)})."]
     if rivals:
         does = "message contradicts" if rivals == 1 else "messages contradict"
         says.append(f"{rivals:,} {does} an earlier one of the same revision ({_percent(contradicted)}).")
@@ -285,9 +288,9 @@ def _choose_for_number(seen: Evidence, column: str, says: list[str]) -> GradeCho
     late = seen.count(FaultKind.LATE)
     ties = seen.count(FaultKind.TIE) + seen.count(FaultKind.CONFLICT) + seen.count(FaultKind.TWO_WRITERS)
     if seen.verdict_inputs:  # messages that share a place with a late one are stale too, not conflicts
-        placed = [each for each in seen.verdict_inputs if not each.bad]
-        late = sum(each.messages for each in placed if each.overtaken and (each.first or not each.same))
-        ties = sum(each.messages for each in placed if each.verdict("Monotone", has_ids=False) == "conflict")
+        placed = [inputs for inputs in seen.verdict_inputs if not inputs.bad]
+        late = sum(inputs.messages for inputs in placed if inputs.overtaken and (inputs.first or not inputs.same))
+        ties = sum(inputs.messages for inputs in placed if inputs.verdict("Monotone", has_ids=False) == "conflict")
     if ties:
         share = "message shares its" if ties == 1 else "messages share their"
         says = [*says, f"{ties:,} {share} place with an earlier one: Monotone rejects all but the first as conflicts."]
@@ -317,9 +320,9 @@ def _choose_for_time(seen: Evidence, column: str) -> GradeChoice:
         lateness = "0 seconds"
     else:
         lateness = _rounded_duration(late.behind.most)
-        came = counted(seen.count(FaultKind.LATE), "message")
+        late_messages = counted(seen.count(FaultKind.LATE), "message")
         says.append(
-            f"{came} arrived up to {duration(late.behind.most)} behind their group's greatest {column}; "
+            f"{late_messages} arrived up to {duration(late.behind.most)} behind their group's greatest {column}; "
             f"{_rounded_duration(late.behind.p99)} would cover 99% of them, {lateness} all."
         )
     if seen.count(FaultKind.TIE):
@@ -340,7 +343,7 @@ def _id_conditions(seen: Evidence) -> list[str]:
 
 def _rounded_duration(seconds: float) -> str:
     """Return a duration of at least this many seconds, in the form that a pipeline reads."""
-    step = next((each for each in _STEPS_S if each >= seconds), math.ceil(seconds / 604_800) * 604_800)
+    step = next((candidate for candidate in _STEPS_S if candidate >= seconds), math.ceil(seconds / 604_800) * 604_800)
     unit, size = next((name, size) for name, size in _UNITS if step % size == 0)
     return f"{step // size} {unit}{'s' if step // size > 1 else ''}"
 

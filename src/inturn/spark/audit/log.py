@@ -84,9 +84,9 @@ class ChangeEvents:
         """Return the field of the row that a path names, as ``id`` of ``after.id``; None if it names another."""
         if self.root is None:
             return None
-        at, names = len(self.root), tuple(parts(path))
-        is_row = names[:at] == self.root and len(names) > at + 1 and names[at] in _ROWS
-        return joined(names[at + 1 :]) if is_row else None
+        depth, names = len(self.root), tuple(parts(path))
+        is_row = names[:depth] == self.root and len(names) > depth + 1 and names[depth] in _ROWS
+        return joined(names[depth + 1 :]) if is_row else None
 
     def group(self, df: DataFrame, path: str) -> Column:
         """Return the group as text: by a field of the row, the one after the change, or else before."""
@@ -94,8 +94,8 @@ class ChangeEvents:
         if self.root is None or field is None:
             return values.column(df, path).cast("string")
         ways = [joined((*self.root, row, *parts(field))) for row in _ROWS]
-        there = [F.expr(sql_of(way)).cast("string") for way in ways if type_at(df.schema, parts(way)) is not None]
-        return F.coalesce(*there)
+        existing = [F.expr(sql_of(path)).cast("string") for path in ways if type_at(df.schema, parts(path)) is not None]
+        return F.coalesce(*existing)
 
     def order_candidates(self, kinds: dict[str, str], keys: LogColumns) -> dict[str, str]:
         """Return the columns that could give an order or a time: no fields of the row, unless they are named."""
@@ -159,8 +159,8 @@ class AuditLog:
         if df.isStreaming:
             raise InputError("the input is a stream; an audit takes a DataFrame that was read with spark.read")
         if keys.order and keys.order_by:
-            given = f"order is {keys.order!r} and order_by is {keys.order_by!r}"
-            raise InputError(f"{given}; pass one: order counts, order_by only sorts")
+            settings = f"order is {keys.order!r} and order_by is {keys.order_by!r}"
+            raise InputError(f"{settings}; pass one: order counts, order_by only sorts")
         keys = keys.renamed(lambda name: values.resolve_path(df, name))
         values.check_columns(df, keys)
         if keys.order is not None and values.type_of(df, keys.order) in values.TIMES:
@@ -171,8 +171,8 @@ class AuditLog:
         is_time = keys.order_by is not None and values.column_kind(df, keys.order_by, known) not in (None, "number")
         if keys.time is None:
             keys = replace(keys, time=keys.order_by if is_time else _likely_clock(keys, known))
-        came = arrival_order(df, files)
-        return cls(df, keys, _arrival_text(keys, came, by_name=files is None), is_time, known, came, kinds, events)
+        listed = arrival_order(df, files)
+        return cls(df, keys, _arrival_text(keys, listed, by_name=files is None), is_time, known, listed, kinds, events)
 
     @property
     def shows_gaps(self) -> bool:
@@ -248,27 +248,27 @@ class AuditLog:
             *more,
         )
         # A message without a place has its own timeline: no two numbers have the same xxhash64.
-        good = F.col("status") == GOOD
-        of_row = F.when(good, F.xxhash64("group")).otherwise(F.xxhash64("row"))
-        return base.withColumns({"group_hash": of_row, "group": F.when(good, F.col("group"))})
+        is_good = F.col("status") == GOOD
+        of_row = F.when(is_good, F.xxhash64("group")).otherwise(F.xxhash64("row"))
+        return base.withColumns({"group_hash": of_row, "group": F.when(is_good, F.col("group"))})
 
     def messages(self) -> DataFrame:
         """Return the whole messages as ``message``, with their ``arrival`` and ``row``, and the ``file`` of each."""
-        whole = F.struct(*(F.col(quoted(name)) for name in self.df.columns)).alias(_WHOLE)
+        message = F.struct(*(F.col(quoted(name)) for name in self.df.columns)).alias(_WHOLE)
         file = F.col("_metadata.file_path") if self.files else F.lit(None).cast("string")
-        df, arrival = self._with_arrival(whole, file.alias(_FROM))
-        row, kept = F.monotonically_increasing_id().alias("row"), {_FROM: "file", _WHOLE: "message"}
-        return df.select(arrival.alias("arrival"), row, *(F.col(own).alias(name) for own, name in kept.items()))
+        df, arrival = self._with_arrival(message, file.alias(_FROM))
+        row, renamed = F.monotonically_increasing_id().alias("row"), {_FROM: "file", _WHOLE: "message"}
+        return df.select(arrival.alias("arrival"), row, *(F.col(own).alias(name) for own, name in renamed.items()))
 
     def invalid_places(self) -> list[str]:
         """Return some values that should give a message's place but do not."""
         names = [name for name in (self.keys.place, self.keys.epoch, self.keys.arrival) if name is not None]
-        texts = [values.column(self.df, name).cast("string").alias(f"v{at}") for at, name in enumerate(names)]
+        texts = [values.column(self.df, name).cast("string").alias(f"v{index}") for index, name in enumerate(names)]
         group = self.events.group(self.df, self.keys.group).alias("group")
         lacking = self.df.where(self._lacks_place()).select(group, *texts).where(F.col("group").isNotNull())
         rows = lacking.distinct().orderBy("group", "v0").limit(3)
         return [
-            f"{row.group}: {', '.join(f'{name} is {row[at + 1]!r}' for at, name in enumerate(names))}"
+            f"{row.group}: {', '.join(f'{name} is {row[index + 1]!r}' for index, name in enumerate(names))}"
             for row in rows.collect()
         ]
 
@@ -331,8 +331,10 @@ class AuditLog:
         if len(self.files) == 1:
             return located, F.col(_BEGINS)
         # Spark writes a file's URI in either of two ways.
-        named = [(file, at << _SPLIT_BITS) for at, file in enumerate(self.files)]
-        named += [(file.replace("file:///", "file:/", 1), at) for file, at in named if file.startswith("file:///")]
+        named = [(file, number << _SPLIT_BITS) for number, file in enumerate(self.files)]
+        named += [
+            (file.replace("file:///", "file:/", 1), start) for file, start in named if file.startswith("file:///")
+        ]
         numbers = self.df.sparkSession.createDataFrame(named, f"{_PATH} string, {_NUMBER} bigint")
         numbered = located.join(F.broadcast(numbers), located[_FILE] == numbers[_PATH], "left")
         return numbered, F.coalesce(_NUMBER, F.lit(0)) + F.col(_BEGINS)
@@ -340,9 +342,9 @@ class AuditLog:
 
 def _likely_clock(keys: LogColumns, known: dict[str, str]) -> str | None:
     """Return the column of times that is most likely the time of arrival, by its name."""
-    taken = {keys.group, keys.order, keys.id, keys.epoch, *keys.ignore}
-    times = [name for name, kind in known.items() if kind != "number" and name not in taken]
-    likely = {name: at for at, name in enumerate(_CLOCKS)}
+    key_columns = {keys.group, keys.order, keys.id, keys.epoch, *keys.ignore}
+    times = [name for name, kind in known.items() if kind != "number" and name not in key_columns]
+    likely = {name: rank for rank, name in enumerate(_CLOCKS)}
     return min(times, key=lambda name: likely.get(parts(name)[-1].lower(), len(likely)), default=None)
 
 

@@ -63,8 +63,8 @@ class ReportFolder:
             F.col("positions").alias("late_positions"),
             (F.col("waited") / 1e6).alias("late_s"),
         )
-        whole = faults.join(log.messages(), list(ROW), "left").drop(*ROW)
-        whole.write.mode("overwrite").partitionBy("kind").parquet(self._files.full_name(MESSAGES))
+        messages = faults.join(log.messages(), list(ROW), "left").drop(*ROW)
+        messages.write.mode("overwrite").partitionBy("kind").parquet(self._files.full_name(MESSAGES))
 
     def write_gaps(self, holes: DataFrame) -> None:
         """Write the gaps, one row each."""
@@ -81,7 +81,7 @@ class ReportFolder:
         if report.gaps is not None:
             names["gaps"] = GAPS
         return self._write_report(
-            replace(report, files={what: self._files.full_name(name) for what, name in names.items()})
+            replace(report, files={kind: self._files.full_name(name) for kind, name in names.items()})
         )
 
     def add_lab(self, report: AuditReport, page: str) -> AuditReport:
@@ -94,10 +94,10 @@ class ReportFolder:
         self._files.replace(LAB, page.encode())
         return self._write_report(replace(report, files={**report.files, "lab": self._files.full_name(LAB)}))
 
-    def _write_report(self, whole: AuditReport) -> AuditReport:
-        self._files.replace(PAGE, render(whole).encode())
-        self._files.replace(DOCUMENT, json.dumps(whole.to_dict(), ensure_ascii=False, indent=1).encode())
-        return whole
+    def _write_report(self, report: AuditReport) -> AuditReport:
+        self._files.replace(PAGE, render(report).encode())
+        self._files.replace(DOCUMENT, json.dumps(report.to_dict(), ensure_ascii=False, indent=1).encode())
+        return report
 
 
 def render(report: AuditReport) -> str:
@@ -107,7 +107,7 @@ def render(report: AuditReport) -> str:
         SetupError: if jinja2 is not installed.
     """
     templates = environment(Path(__file__).parent, EXTRA)
-    worst = report.worst if report.keys.place else [_as_first_seen(line) for line in report.worst]
+    worst = report.worst if report.keys.place else [_as_first_seen(timeline) for timeline in report.worst]
     templates.filters["duration"] = duration
     is_time = _is_time(report)
     return templates.get_template("page.html.j2").render(
@@ -116,7 +116,7 @@ def render(report: AuditReport) -> str:
         folder=lambda kind: _NOT_IN_FOLDERS.get(kind, f"messages/kind={kind}"),
         lateness=[] if report.late is None else _lateness(report.late, is_time=is_time),
         pictures=_pictures(report),
-        worst=[_timeline(line, is_time=is_time) for line in worst],
+        worst=[_timeline(timeline, is_time=is_time) for timeline in worst],
         legend=[(markup(icon), words) for icon, words in pictures.legend(worst)],
         epochs_in_gaps=report.gaps is not None and any(gap.epoch for gap in report.gaps.largest),
     )
@@ -142,7 +142,7 @@ def _is_time(report: AuditReport) -> bool:
         return False
     own = [column.kind for column in report.columns if column.name == report.keys.order_by]
     named = report.grade is not None and Order.grades[report.grade.name].has_times
-    return named or "time" in own or any(point.place > _A_TIME for line in report.worst for point in line.points)
+    return named or "time" in own or any(point.place > _A_TIME for group in report.worst for point in group.points)
 
 
 def _lateness(late: Lateness, *, is_time: bool) -> list[tuple[str, list[str]]]:
@@ -152,33 +152,33 @@ def _lateness(late: Lateness, *, is_time: bool) -> list[tuple[str, list[str]]]:
         rows.append(("by the clock of the log", late.seconds, True))
     rows.append(("distance of their place from the greatest so far", late.behind, is_time))
     return [
-        (what, [duration(each) if timed else number(each) for each in (values.median, values.p99, values.most)])
-        for what, values, timed in rows
+        (measure, [duration(value) if timed else number(value) for value in (values.median, values.p99, values.most)])
+        for measure, values, timed in rows
     ]
 
 
 def _pictures(report: AuditReport) -> dict[str, "Markup"]:
     """Return the pictures that have data to draw."""
-    found: dict[str, str] = {}
+    drawings: dict[str, str] = {}
     if report.late is not None:
-        for what, values in (("positions", report.late.positions), ("seconds", report.late.seconds)):
+        for measure, values in (("positions", report.late.positions), ("seconds", report.late.seconds)):
             if values is None or not values.bars:
                 continue
-            timed = what == "seconds"
+            timed = measure == "seconds"
             marks = {"median": values.median, "99% at most": values.p99, "maximum": values.most}
             labels = [f"{mark} {duration(value) if timed else number(value)}" for mark, value in marks.items()]
             words = f"How late messages are, {'by the clock' if timed else 'in messages of their group'}: "
             unit = "late by" if timed else "late by (messages of the group)"
-            found[what] = pictures.histogram(values, marks, words + ", ".join(labels), seconds=timed, unit=unit)
+            drawings[measure] = pictures.histogram(values, marks, words + ", ".join(labels), seconds=timed, unit=unit)
     if report.sizes is not None and report.sizes.bars and report.groups > 1:
-        found |= _size_pictures(report.sizes)
+        drawings |= _size_pictures(report.sizes)
     if report.gaps is not None and report.gaps.over:
         span = None
         if report.began is not None and report.ended is not None:
             span = (report.began.timestamp(), report.ended.timestamp())
         words = f"When gaps opened: {report.gaps.lost:,} lost, {report.gaps.open:,} that may still close"
-        found["gaps"] = pictures.gaps(report.gaps, span, words)
-    return {what: markup(picture) for what, picture in found.items()}
+        drawings["gaps"] = pictures.gaps(report.gaps, span, words)
+    return {key: markup(picture) for key, picture in drawings.items()}
 
 
 def _size_pictures(sizes: GroupSizes) -> dict[str, str]:
@@ -186,30 +186,30 @@ def _size_pictures(sizes: GroupSizes) -> dict[str, str]:
     marks = {"median": sizes.median, "largest": most}
     words = f"Number of messages per group: median {number(sizes.median)}, largest {number(most)}"
     values = Distribution(sizes.median, most, most, sizes.bars)
-    found = {"sizes": pictures.histogram(values, marks, words, unit="messages per group")}
+    drawings = {"sizes": pictures.histogram(values, marks, words, unit="messages per group")}
     if sizes.consumers:
-        costs = [f"{each.hashed:,.1f} times with {each.consumers:,}" for each in sizes.consumers]
+        costs = [f"{cost.hashed:,.1f} times with {cost.consumers:,}" for cost in sizes.consumers]
         words = (
             f"Time that consumers need, compared with equal shares, if groups are assigned by hash: {', '.join(costs)}"
         )
-        found["consumers"] = pictures.consumer_costs(sizes, words)
-    return found
+        drawings["consumers"] = pictures.consumer_costs(sizes, words)
+    return drawings
 
 
-def _as_first_seen(line: GroupTimeline) -> GroupTimeline:
+def _as_first_seen(timeline: GroupTimeline) -> GroupTimeline:
     """Return a group without an order: messages in the order first seen, copies next to their first."""
     seen: dict[int, int] = {}
-    points = [replace(point, place=seen.setdefault(point.place, len(seen) + 1)) for point in line.points]
-    return replace(line, points=points)
+    points = [replace(point, place=seen.setdefault(point.place, len(seen) + 1)) for point in timeline.points]
+    return replace(timeline, points=points)
 
 
-def _timeline(line: GroupTimeline, *, is_time: bool) -> "tuple[GroupTimeline, str, str, Markup | None]":
+def _timeline(timeline: GroupTimeline, *, is_time: bool) -> "tuple[GroupTimeline, str, str, Markup | None]":
     """Return a group with its faults, the number of its messages and which are shown, and its picture."""
-    faults = ", ".join(f"{kind} {count:,}" for kind, count in line.faults.items())
-    part, points = counted(line.messages, "message"), line.points
+    faults = ", ".join(f"{kind} {count:,}" for kind, count in timeline.faults.items())
+    part, points = counted(timeline.messages, "message"), timeline.points
     if not points:
-        return line, faults, part, None
-    if len(points) < line.messages:
+        return timeline, faults, part, None
+    if len(points) < timeline.messages:
         part += f", showing {points[0].position:,} to {points[-1].position:,}"
-    words = f"Group {name(line.group)} in order of arrival, {part}: {faults}"
-    return line, faults, part, markup(pictures.timeline(line, words, is_time=is_time))
+    words = f"Group {name(timeline.group)} in order of arrival, {part}: {faults}"
+    return timeline, faults, part, markup(pictures.timeline(timeline, words, is_time=is_time))

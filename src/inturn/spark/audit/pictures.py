@@ -52,10 +52,10 @@ def histogram(
     for middle, height, _ in tops:
         plot.box((middle - 0.45, 0), (middle + 0.45, height), QUIET)
     for number, (name, value) in enumerate(marks.items()):
-        at, row = min(_log(value if seconds else value + 0.5), right), 1.5 - 0.14 * number
-        plot.line([(at, 0), (at, row)], INK, 0.9, "2 2")
-        label, rightwards = duration(value) if seconds else f"{value:,.0f}", at < (left + right) / 2
-        (x, y), anchor = plot.at(at, row), "start" if rightwards else "end"
+        position, row = min(_log(value if seconds else value + 0.5), right), 1.5 - 0.14 * number
+        plot.line([(position, 0), (position, row)], INK, 0.9, "2 2")
+        label, rightwards = duration(value) if seconds else f"{value:,.0f}", position < (left + right) / 2
+        (x, y), anchor = plot.at(position, row), "start" if rightwards else "end"
         drawing.text((x + (4 if rightwards else -4), y), f"{name} {label}", 8.5, INK, anchor, halo=True)
     for middle, height, count in sorted(tops, key=lambda bar: -bar[2]):
         x, y = plot.at(middle, height)
@@ -88,16 +88,16 @@ def _ticks(bars: Sequence[HistogramBar], *, seconds: bool) -> list[Tick]:
 
 def consumer_costs(sizes: GroupSizes, words: str) -> str:
     """Draw the cost of order by number of consumers: their time as a multiple of equal shares."""
-    many = [each.consumers for each in sizes.consumers]
-    by_hash, free = [each.hashed for each in sizes.consumers], [each.free for each in sizes.consumers]
+    counts = [cost.consumers for cost in sizes.consumers]
+    by_hash, free = [cost.hashed for cost in sizes.consumers], [cost.free for cost in sizes.consumers]
     most = max(*by_hash, *free, 2.0)
     costs = [(1, "equal"), *((2**power, f"{2**power:,} times") for power in range(1, 64))]
     drawing = Drawing(*_HALF)
     plot = Plot.framed(
         drawing,
-        (math.log2(many[0] * 0.85), math.log2(many[-1]) + max(1.2, 0.34 * math.log2(many[-1] / many[0]))),
+        (math.log2(counts[0] * 0.85), math.log2(counts[-1]) + max(1.2, 0.34 * math.log2(counts[-1] / counts[0]))),
         (math.log2(0.88), math.log2(most * 1.3)),
-        [(math.log2(each), f"{each:,}") for each in many],
+        [(math.log2(count), f"{count:,}") for count in counts],
         spaced(costs, math.log2, 1, 1.3 * most, 6),
         ("consumers", ""),
         top=36,
@@ -109,7 +109,7 @@ def consumer_costs(sizes: GroupSizes, words: str) -> str:
     )
     ends = []
     for heights, colour, dash, _ in lines:
-        points = [(math.log2(each), math.log2(height)) for each, height in zip(many, heights, strict=True)]
+        points = [(math.log2(count), math.log2(height)) for count, height in zip(counts, heights, strict=True)]
         end = plot.curve(points, colour, 2, dash)
         if heights is by_hash or by_hash[-1] > 1.15 * free[-1]:
             ends.append((end, f"{heights[-1]:,.1f} times", colour))
@@ -118,29 +118,29 @@ def consumer_costs(sizes: GroupSizes, words: str) -> str:
     return drawing.element(words)
 
 
-def gaps(found: GapSummary, ends_s: tuple[float, float] | None, words: str) -> str:
+def gaps(summary: GapSummary, ends_s: tuple[float, float] | None, words: str) -> str:
     """Draw when the gaps in ``over`` opened; ``ends_s`` are the ends of the log's clock in seconds since 1970."""
     ticks: list[Tick]
-    low, high = (found.over[0][0].low, found.over[-1][0].high) if found.by_time else (0.0, 100.0)
-    if found.by_time:
+    low, high = (summary.over[0][0].low, summary.over[-1][0].high) if summary.by_time else (0.0, 100.0)
+    if summary.by_time:
         low, high = min(low, *(ends_s or (low,))), max(high, *(ends_s or (high,)))
         instants, names, day = times(round(low * 1e6), round(high * 1e6), 7)
-        ticks = [(each / 1e6 - low, name) for each, name in zip(instants, names, strict=True)]
+        ticks = [(instant / 1e6 - low, name) for instant, name in zip(instants, names, strict=True)]
         label = f"{day} UTC: when the first message beyond the gap arrived".strip()
     else:
-        ticks = [(each, f"{each}%") for each in range(0, 101, 20)]
+        ticks = [(percent, f"{percent}%") for percent in range(0, 101, 20)]
         label = "of the group's messages had arrived"
-    top = max(gone.count + may_come.count for gone, may_come in found.over)
-    drawing, heights = Drawing(*_WIDE), [(each, f"{each:,}") for each in rounds(0, top, 5)]
+    top = max(lost.count + may_come.count for lost, may_come in summary.over)
+    drawing, heights = Drawing(*_WIDE), [(count, f"{count:,}") for count in rounds(0, top, 5)]
     width = (high - low) or 1.0  # far from 1970 a float does not tell two microseconds apart
     plot = Plot.framed(drawing, (0, width), (0, top * 1.05 or 1), ticks, heights, (label, "gaps"), top=34)
-    for gone, may_come in found.over:
-        middle, half = (gone.low + gone.high) / 2 - low, (gone.high - gone.low) * 0.45
+    for lost, may_come in summary.over:
+        middle, half = (lost.low + lost.high) / 2 - low, (lost.high - lost.low) * 0.45
         left, right = max(0, middle - half), min(width, middle + half)
-        if gone.count:
-            plot.box((left, 0), (right, gone.count), WRONG)
+        if lost.count:
+            plot.box((left, 0), (right, lost.count), WRONG)
         if may_come.count:
-            drawing.hatched(plot.at(left, gone.count), plot.at(right, gone.count + may_come.count), _OPEN_BAND, OPEN)
+            drawing.hatched(plot.at(left, lost.count), plot.at(right, lost.count + may_come.count), _OPEN_BAND, OPEN)
     drawing.legend((plot.left + 4, 8), [("lost", _box(WRONG)), ("may still arrive", _hatched)])
     return drawing.element(words)
 
@@ -163,12 +163,12 @@ class _Scale:
         jumps = [high - low for low, high in itertools.pairwise(places)]
         falling = sorted(jumps, reverse=True)
         cut, rest = math.inf, 0
-        for many in range(1, min(3, len(jumps) - 2) + 1):
-            if falling[many - 1] > 4 * sum(falling[many:]):
-                cut, rest = falling[many - 1], sum(falling[many:])
+        for count in range(1, min(3, len(jumps) - 2) + 1):
+            if falling[count - 1] > 4 * sum(falling[count:]):
+                cut, rest = falling[count - 1], sum(falling[count:])
         lengths = [0.35 * rest if jump >= cut else float(jump) for jump in jumps]
-        whole = sum(lengths) or 1.0
-        heights = [at / whole for at in itertools.accumulate(lengths, initial=0.0)]
+        total = sum(lengths) or 1.0
+        heights = [height / total for height in itertools.accumulate(lengths, initial=0.0)]
         return cls(places, heights, [ends for ends in itertools.pairwise(places) if ends[1] - ends[0] >= cut])
 
     def at(self, place: float) -> float:
@@ -180,13 +180,13 @@ class _Scale:
         return self.heights[above - 1] + (place - low) / (high - low) * (self.heights[above] - self.heights[above - 1])
 
 
-def timeline(line: GroupTimeline, words: str, *, is_time: bool) -> str:
+def timeline(group: GroupTimeline, words: str, *, is_time: bool) -> str:
     """Draw a group's messages, of which there are some: arrival to the right, place in the order upwards.
 
     A place is a number, or a time in microseconds.
     """
-    first, last, bands = line.points[0].position, line.points[-1].position, _in_view(line)
-    scale = _Scale.of([*(point.place for point in line.points), *(gap.first for gap, _, _ in bands)])
+    first, last, bands = group.points[0].position, group.points[-1].position, _in_view(group)
+    scale = _Scale.of([*(point.place for point in group.points), *(gap.first for gap, _, _ in bands)])
     room, drawing = (last - first + 1.2) * 0.04, Drawing(*_SMALL)
     ticks, shared = _places(scale, is_time=is_time)
     if shared:
@@ -195,7 +195,7 @@ def timeline(line: GroupTimeline, words: str, *, is_time: bool) -> str:
         drawing,
         (first - 0.6, last + 0.6 + room),
         (-0.1, 1.1) if len(scale.places) > 1 else (-1, 1),
-        [(each, f"{each:,}") for each in rounds(first, last, 5)],
+        [(position, f"{position:,}") for position in rounds(first, last, 5)],
         ticks,
         ("order of arrival →", "place in the order →"),
         top=14 if shared else 4,
@@ -204,7 +204,7 @@ def timeline(line: GroupTimeline, words: str, *, is_time: bool) -> str:
     for below, above in scale.cuts:
         plot.box((plot.xs[0], scale.at(below)), (plot.xs[1], scale.at(above)), PALE)
     _bands(plot, bands, scale, room)
-    _messages(plot, line.points, scale)
+    _messages(plot, group.points, scale)
     for below, above in scale.cuts:
         away = duration((above - below) / 1e6) if is_time else f"{above - below:,}"
         x, y = plot.at(plot.xs[0], (scale.at(below) + scale.at(above)) / 2)
@@ -212,16 +212,16 @@ def timeline(line: GroupTimeline, words: str, *, is_time: bool) -> str:
     return drawing.element(words)
 
 
-def _in_view(line: GroupTimeline) -> list[tuple[RevisionGap, int, int]]:
+def _in_view(group: GroupTimeline) -> list[tuple[RevisionGap, int, int]]:
     """Return the gaps between the messages shown, each with the first and last arrival while it existed."""
-    found = []
-    for gap in line.gaps:
-        own = [point for point in line.points if point.epoch == gap.epoch]
+    visible = []
+    for gap in group.gaps:
+        own = [point for point in group.points if point.epoch == gap.epoch]
         beyond = [point.position for point in own if point.place > gap.last]
-        whole = bool(own) and (own[0].position == 1 or own[0] is not line.points[0])
-        if beyond and (whole or any(point.place < gap.first for point in own)):
-            found.append((gap, beyond[0], own[-1].position))
-    return found
+        has_start = bool(own) and (own[0].position == 1 or own[0] is not group.points[0])
+        if beyond and (has_start or any(point.place < gap.first for point in own)):
+            visible.append((gap, beyond[0], own[-1].position))
+    return visible
 
 
 def _bands(plot: Plot, bands: Sequence[tuple[RevisionGap, int, int]], scale: _Scale, room: float) -> None:
@@ -303,16 +303,16 @@ def _messages(plot: Plot, points: Sequence[TimelinePoint], scale: _Scale) -> Non
     tops: dict[int, list[TimelinePoint]] = {}
     for point in points:
         if tops and point.epoch > max(tops):
-            at = point.position - 0.5
-            plot.line([(at, plot.ys[0]), (at, plot.ys[1])], INK, 1, _RESTART_DASH)
+            border = point.position - 0.5
+            plot.line([(border, plot.ys[0]), (border, plot.ys[1])], INK, 1, _RESTART_DASH)
         own = tops.setdefault(point.epoch, [])
         if point.kind == FaultKind.LATE and own:
-            ends = [(point.position, scale.at(each.place)) for each in (point, own[-1])]
+            ends = [(point.position, scale.at(end.place)) for end in (point, own[-1])]
             plot.line(ends, LATE, 0.9)
         if not own or point.place >= own[-1].place:
             own.append(point)
     for own in tops.values():
-        plot.line([(each.position, scale.at(each.place)) for each in own], FAINT)
+        plot.line([(dot.position, scale.at(dot.place)) for dot in own], FAINT)
     for mark in _LOOKS.values():
         for point in points:
             if point.kind in mark.kinds:
@@ -331,25 +331,25 @@ def _places(scale: _Scale, *, is_time: bool) -> tuple[list[Tick], str]:
             shared.add(day)
         else:
             values = rounds(low, high, most) or [low]
-            names = [f"{each:,}" for each in values]
+            names = [f"{value:,}" for value in values]
         ticks |= dict(zip(values, names, strict=True))
     days = f"{', '.join(sorted(shared - {''}))} UTC".strip() if is_time else ""
-    return [(scale.at(each), name) for each, name in ticks.items()], days
+    return [(scale.at(value), name) for value, name in ticks.items()], days
 
 
-def legend(lines: Sequence[GroupTimeline]) -> list[tuple[str, str]]:
+def legend(groups: Sequence[GroupTimeline]) -> list[tuple[str, str]]:
     """Return the legend of the marks in some timelines: a small picture and its text each."""
-    return icons(_marks(lines))
+    return icons(_marks(groups))
 
 
-def _marks(lines: Sequence[GroupTimeline]) -> Iterator[tuple[str, Icon]]:
-    seen = {point.kind for line in lines for point in line.points}
+def _marks(groups: Sequence[GroupTimeline]) -> Iterator[tuple[str, Icon]]:
+    seen = {point.kind for group in groups for point in group.points}
     for words, mark in _LOOKS.items():
         if seen.intersection(mark.kinds):
             yield words, mark.icon
-    if any(len({point.epoch for point in line.points}) > 1 for line in lines):
+    if any(len({point.epoch for point in group.points}) > 1 for group in groups):
         yield "the numbers start again", _stroke(INK, 1.2, _RESTART_DASH, upright=True)
-    is_open = {gap.open for line in lines for gap, _, _ in _in_view(line)}
+    is_open = {gap.open for group in groups for gap, _, _ in _in_view(group)}
     if False in is_open:
         yield "missing, drawn from the first message beyond the gap", _box(_LOST_BAND)
     if True in is_open:

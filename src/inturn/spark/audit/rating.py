@@ -63,15 +63,15 @@ def rate_columns(log: AuditLog) -> list[ColumnRating]:
 
     For change events the position in the database's log is the best: it alone orders all changes of a row.
     """
-    taken = (log.keys.group, log.keys.id, log.keys.epoch, log.keys.arrival, *log.keys.ignore)
-    kinds = {name: kind for name, kind in log.order_candidates.items() if name not in taken}
+    key_columns = (log.keys.group, log.keys.id, log.keys.epoch, log.keys.arrival, *log.keys.ignore)
+    kinds = {name: kind for name, kind in log.order_candidates.items() if name not in key_columns}
     if not kinds:
         return []
-    found = [
+    rated = [
         _rate_column(name, kind, seen)
         for (name, kind), seen in zip(kinds.items(), _column_statistics(log, kinds), strict=True)
     ]
-    return sorted(found, key=lambda each: (each.grade is None or each.name != log.events.position, _rank(each)))
+    return sorted(rated, key=lambda column: (column.grade is None or column.name != log.events.position, _rank(column)))
 
 
 def unique_column(log: AuditLog) -> str | None:
@@ -80,53 +80,55 @@ def unique_column(log: AuditLog) -> str | None:
     Candidates are found by their approximate number of values, and then checked one by one.
     """
     keys = log.keys
-    taken = (keys.group, keys.place, keys.arrival, keys.epoch, keys.time, *keys.ignore)
+    key_columns = (keys.group, keys.place, keys.arrival, keys.epoch, keys.time, *keys.ignore)
     kinds = {
         name: kind
         for name, kind in leaf_types(log.df).items()
-        if kind in ("string", *INTEGERS) and name not in taken and log.order_candidates.get(name) in (None, "number")
+        if kind in ("string", *INTEGERS)
+        and name not in key_columns
+        and log.order_candidates.get(name) in (None, "number")
     }
     if not kinds:
         return None
     names, places = list(kinds), range(len(kinds))
     own = [column_at(log.df, name) for name in names]
-    rows = log.rows(*(F.when(own[at].isNotNull(), F.xxhash64(own[at])).alias(f"v{at}") for at in places))
+    rows = log.rows(*(F.when(own[index].isNotNull(), F.xxhash64(own[index])).alias(f"v{index}") for index in places))
     rows = rows.where(F.col("status") == GOOD)
-    counted = [F.approx_count_distinct(f"v{at}", 0.01) for at in places]
-    lacked = [F.bool_or(F.isnull(f"v{at}")) for at in places]
+    counted = [F.approx_count_distinct(f"v{index}", 0.01) for index in places]
+    lacked = [F.bool_or(F.isnull(f"v{index}")) for index in places]
     counts, *more = rows.agg(F.approx_count_distinct("content", 0.01), *counted, *lacked).collect()[0]
-    likely = [at for at in places if more[at] >= _ALIKE * counts and more[len(names) + at] is False]
+    likely = [index for index in places if more[index] >= _ALIKE * counts and more[len(names) + index] is False]
     # Text comes before numbers, which may be amounts.
-    for at in sorted(likely, key=lambda each: (kinds[names[each]] != "string", -more[each]))[:_TRIED]:
-        contents = rows.groupBy(*GROUP, f"v{at}").agg((F.min("content") < F.max("content")).alias("two"))
+    for index in sorted(likely, key=lambda number: (kinds[names[number]] != "string", -more[number]))[:_TRIED]:
+        contents = rows.groupBy(*GROUP, f"v{index}").agg((F.min("content") < F.max("content")).alias("two"))
         if not contents.agg(F.bool_or("two")).collect()[0][0]:
-            return names[at]
+            return names[index]
     return None
 
 
 def _column_statistics(log: AuditLog, kinds: dict[str, str]) -> list[_ColumnStatistics]:
     values = [
         (whole_numbers(log.df, name) if kind == "number" else microseconds(log.df, name, log.order_candidates)).alias(
-            f"v{at}"
+            f"v{index}"
         )
-        for at, (name, kind) in enumerate(kinds.items())
+        for index, (name, kind) in enumerate(kinds.items())
     ]
-    values += [column_at(log.df, name).isNotNull().alias(f"there{at}") for at, name in enumerate(kinds)]
+    values += [column_at(log.df, name).isNotNull().alias(f"there{index}") for index, name in enumerate(kinds)]
     rows = log.rows(*values).where(F.col("status") == GOOD)
     arrivals = Window.partitionBy(*log.timeline_key).orderBy(*log.arrival_columns)
-    tops = [F.max(f"v{at}").over(rows_before(arrivals)).alias(f"top{at}") for at in range(len(kinds))]
+    tops = [F.max(f"v{index}").over(rows_before(arrivals)).alias(f"top{index}") for index in range(len(kinds))]
     followed = rows.repartition("group_hash").select("*", *tops)
     places = range(len(kinds))
-    sums = {f"{name}{at}": F.expr(sql.format(at)) for name, sql in _MEASURES.items() for at in places}
+    sums = {f"{name}{index}": F.expr(sql.format(index)) for name, sql in _MEASURES.items() for index in places}
     per_group = followed.groupBy(*log.timeline_key).agg(
         F.count("*").alias("messages"), *(sums[name].alias(name) for name in sums)
     )
     totals = [(F.max(name) if name.startswith("behind") else F.sum(name)).alias(name) for name in sums]
-    groups = [F.count(f"range{at}").alias(f"groups{at}") for at in places]
+    groups = [F.count(f"range{index}").alias(f"groups{index}") for index in places]
     row = per_group.agg(F.sum("messages").alias("messages"), *totals, *groups).collect()[0]
     return [
-        _ColumnStatistics(row.messages or 0, *(row[f"{name}{at}"] or 0 for name in (*_MEASURES, "groups")))
-        for at in places
+        _ColumnStatistics(row.messages or 0, *(row[f"{name}{index}"] or 0 for name in (*_MEASURES, "groups")))
+        for index in places
     ]
 
 
@@ -171,11 +173,11 @@ def _verdict(column: ColumnRating, seen: _ColumnStatistics) -> tuple[str | None,
 def _rejection_reason(column: ColumnRating, seen: _ColumnStatistics) -> str | None:
     """Return the reason why a column cannot be rated; None if it can."""
     if column.filled < 0.5:
-        what = "time" if column.kind == "time" else "number"
+        kind = "time" if column.kind == "time" else "number"
         lack, other = (part / max(1, seen.messages) for part in (seen.messages - seen.there, seen.there - seen.filled))
-        said = [f"{_percent(lack)} of the messages lack it"] if lack else []
-        said += [f"{_percent(other)} {'have' if lack else 'of the messages have'} no {what} in it"] if other else []
-        return f"no order: {', '.join(said)}"
+        reasons = [f"{_percent(lack)} of the messages lack it"] if lack else []
+        reasons += [f"{_percent(other)} {'have' if lack else 'of the messages have'} no {kind} in it"] if other else []
+        return f"no order: {', '.join(reasons)}"
     if not seen.followed:
         return "cannot be rated: no group has two messages"
     if column.repeated <= 0.9:

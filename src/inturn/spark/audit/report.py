@@ -245,7 +245,7 @@ class ProposedGrade:
     @property
     def outcome(self) -> str:
         """The verdicts of the line for this log, in a sentence."""
-        rejected = [f"{self.gives[why]:,} as {why}" for why in ("conflict", "invalid") if self.gives.get(why)]
+        rejected = [f"{self.gives[kind]:,} as {kind}" for kind in ("conflict", "invalid") if self.gives.get(kind)]
         return (
             "For this log, in the order of arrival, the pipeline applies or holds "
             f"{counted(self.gives.get('applied', 0), 'message')}, "
@@ -312,8 +312,8 @@ class LogColumns:
     def renamed(self, path: Callable[[str], str]) -> "LogColumns":
         """Return the same keys with the paths of the columns."""
         names = ("group", "order", "order_by", "id", "epoch", "arrival", "time")
-        found: Json = {name: path(own) for name in names if (own := getattr(self, name)) is not None}
-        return replace(self, **found, ignore=tuple(map(path, self.ignore)))
+        paths: Json = {name: path(own) for name in names if (own := getattr(self, name)) is not None}
+        return replace(self, **paths, ignore=tuple(map(path, self.ignore)))
 
     @property
     def place(self) -> str | None:

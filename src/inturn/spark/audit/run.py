@@ -111,15 +111,15 @@ def _run_audit(
             keys = replace(keys, start=seen.start(keys.start))
             if keys.start is not None and seen.lowest is not None and seen.lowest < keys.start:
                 rows = mark_below_start(rows, keys.start)
-        found, unplaced = findings.faults(rows, seen)
-        found_late = findings.lateness(rows, log) if FaultKind.LATE in found else None
+        fault_counts, unplaced = findings.faults(rows, seen)
+        found_late = findings.lateness(rows, log) if FaultKind.LATE in fault_counts else None
         if log.shows_gaps:
             holes, patience = find_gaps(rows, keys.start, found_late, seen.ended_us, patience_us)
             found_gaps, in_groups = findings.gap_summary(holes, patience, seen)
             if found_gaps.lost:
-                found[FaultKind.GAP] = FaultCount(found_gaps.lost_revisions, in_groups)
-        samples = findings.samples(rows, log, blanks=FaultKind.PLACEHOLDER in found) if found else {}
-        if FaultKind.NO_ORDER in found:
+                fault_counts[FaultKind.GAP] = FaultCount(found_gaps.lost_revisions, in_groups)
+        samples = findings.samples(rows, log, blanks=FaultKind.PLACEHOLDER in fault_counts) if fault_counts else {}
+        if FaultKind.NO_ORDER in fault_counts:
             samples[FaultKind.NO_ORDER] = [*log.invalid_places(), *samples.get(FaultKind.NO_ORDER, [])][
                 : findings.SAMPLES
             ]
@@ -131,11 +131,11 @@ def _run_audit(
             groups=seen.groups,
             began=None if seen.began_us is None else time_of(seen.began_us),
             ended=None if seen.ended_us is None else time_of(seen.ended_us),
-            found={kind: found[kind] for kind in FaultKind if kind in found},
+            found={kind: fault_counts[kind] for kind in FaultKind if kind in fault_counts},
             samples={kind: samples[kind] for kind in FaultKind if kind in samples},
             gaps=found_gaps,
             late=found_late,
-            differ=findings.differing_columns(rows, log) if _RIVALS & found.keys() else [],
+            differ=findings.differing_columns(rows, log) if _RIVALS & fault_counts.keys() else [],
             epochs=seen.epochs if keys.epoch else 0,
             sizes=findings.group_sizes(per_group, seen),
             columns=columns,
@@ -198,11 +198,11 @@ def _with_unique_names(df: DataFrame) -> DataFrame:
 @contextmanager
 def _cached_frames() -> Iterator[CacheFrame]:
     """Yield a function that caches a DataFrame for the queries of the block."""
-    with ExitStack() as kept:
+    with ExitStack() as stack:
 
         def cache(df: DataFrame) -> DataFrame:
             df.persist()  # pyspark's MEMORY_AND_DISK would serialize it, and every query read it back
-            kept.callback(df.unpersist)
+            stack.callback(df.unpersist)
             return df
 
         yield cache
@@ -235,4 +235,4 @@ def _grade(
 def _pipeline_name(source: str) -> str:
     """Return a name for the pipeline: that of the file or folder, without its ending."""
     last = source.rstrip("/").rsplit("/", 1)[-1].split(".", 1)[0]
-    return "".join(each if each.isalnum() else "-" for each in last).strip("-") or "messages"
+    return "".join(character if character.isalnum() else "-" for character in last).strip("-") or "messages"

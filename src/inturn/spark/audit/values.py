@@ -60,7 +60,7 @@ def resolve_path(df: DataFrame, name: str) -> str:
         return joined(parts(name))
     if name in df.columns:
         return joined([name])
-    msg = f"no column {name!r}; existing columns: {', '.join(each for each in df.columns if each != CORRUPT)}"
+    msg = f"no column {name!r}; existing columns: {', '.join(other for other in df.columns if other != CORRUPT)}"
     raise InputError(msg)
 
 
@@ -84,11 +84,11 @@ def leaf_types(df: DataFrame) -> dict[str, str]:
 
     def below(schema: StructType, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         for field in schema.fields:
-            way = (*names, field.name)
+            path = (*names, field.name)
             if isinstance(field.dataType, StructType):
-                yield from below(field.dataType, way)
-            elif way != (CORRUPT,):
-                yield joined(way), field.dataType.simpleString()
+                yield from below(field.dataType, path)
+            elif path != (CORRUPT,):
+                yield joined(path), field.dataType.simpleString()
 
     return dict(below(df.schema, ()))
 
@@ -99,23 +99,23 @@ def numbers_and_times(df: DataFrame) -> dict[str, str]:
     The values are ``number``, ``time``, or the unit of a number since 1970: ``s``, ``ms``, ``us``, ``ns``.
     """
     kinds = leaf_types(df)
-    found = {path: "time" if kind in TIMES else "number" for path, kind in kinds.items() if kind in (*TIMES, *INTEGERS)}
-    asked = [path for path, kind in kinds.items() if kind in ("string", *INTEGERS)]
+    known = {path: "time" if kind in TIMES else "number" for path, kind in kinds.items() if kind in (*TIMES, *INTEGERS)}
+    paths = [path for path, kind in kinds.items() if kind in ("string", *INTEGERS)]
     tries: list[Column] = []
-    for path in asked:
+    for path in paths:
         own = sql_of(path)
         number = F.expr(own) if kinds[path] != "string" else try_cast(own, "decimal(38,0)")
         time = text_micros(own) if kinds[path] == "string" else F.lit(None)
         inside = [number.between(_SINCE_2000_S * per, _TO_2100_S * per) for per in _PER_SECOND.values()]
-        tries += [F.count(F.expr(own)), F.count(number), F.count(time), *(F.count_if(each) for each in inside)]
+        tries += [F.count(F.expr(own)), F.count(number), F.count(time), *(F.count_if(test) for test in inside)]
     counts: tuple[int, ...] = tuple(df.limit(_SAMPLE_ROWS).agg(*tries).collect()[0]) if tries else ()
     width = 3 + len(_PER_SECOND)
-    for at, path in enumerate(asked):
-        seen, numbers, times, *in_unit = counts[width * at : width * (at + 1)]
+    for index, path in enumerate(paths):
+        seen, numbers, times, *in_unit = counts[width * index : width * (index + 1)]
         if seen and max(numbers, times) * 2 > seen:
             is_number = numbers * 2 > seen
-            found[path] = _unit(path, numbers, in_unit) or "number" if is_number else "time"
-    return {path: found[path] for path in kinds if path in found}
+            known[path] = _unit(path, numbers, in_unit) or "number" if is_number else "time"
+    return {path: known[path] for path in kinds if path in known}
 
 
 def _unit(path: str, numbers: int, inside: Sequence[int]) -> str | None:
@@ -145,9 +145,11 @@ def text_micros(own: str) -> Column:
     """
     text = f"regexp_replace(upper(translate({own}, '/,', '-.')), ' (Z|[+-][0-9:]+)$', '$1')"
     zoned = f"if({text} rlike '[T ][0-9]+:[^Z+-]+$', concat({text}, 'Z'), {text})"
-    whole = f"regexp_replace({zoned}, '([T ][0-9]+:[0-9]{{2}})(Z|[+-])', '$1:00$2')"
-    found = F.expr(f"if({own} rlike r'^(?!0000)(?:{TEXT})$', unix_micros(try_cast({whole} AS timestamp)), NULL)")
-    return F.when(found.between(*MICROSECONDS_OF_PYTHON), found)
+    with_seconds = f"regexp_replace({zoned}, '([T ][0-9]+:[0-9]{{2}})(Z|[+-])', '$1:00$2')"
+    micros = F.expr(
+        f"if({own} rlike r'^(?!0000)(?:{TEXT})$', unix_micros(try_cast({with_seconds} AS timestamp)), NULL)"
+    )
+    return F.when(micros.between(*MICROSECONDS_OF_PYTHON), micros)
 
 
 def whole_numbers(df: DataFrame, name: str) -> Column:
@@ -185,9 +187,9 @@ def microseconds(df: DataFrame, name: str, known: dict[str, str]) -> Column:
     if kind == "date":
         return F.expr(f"try_multiply(unix_date({path}), 86400000000L)")  # Spark has days beyond its times
     if holds in MICROSECONDS:
-        times, over = MICROSECONDS[holds]
+        times, divisor = MICROSECONDS[holds]
         number = f"try_cast({path} AS decimal(38,0))"
-        scaled = number if over == 1 else f"floor({number} / {over})"
+        scaled = number if divisor == 1 else f"floor({number} / {divisor})"
         return try_cast(f"{scaled} * {times}", "bigint")
     if kind == "string" and holds != "number":
         return text_micros(path)
@@ -210,11 +212,11 @@ def check_columns(df: DataFrame, keys: LogColumns) -> None:
             if name_of(kind) in _LACKING:
                 msg = f"the column {path!r} is {kind.simpleString()}, which an audit cannot compare"
                 raise InputError(f"{msg}: {REMEDIES[name_of(kind)]}, or drop the column")
-            if twice := duplicate_field_fault(path, kind):
-                raise InputError(twice)
+            if fault := duplicate_field_fault(path, kind):
+                raise InputError(fault)
     for path in filter(None, (keys.group, keys.id)):
         own = type_at(df.schema, parts(path))
-        if own is not None and any(name_of(each.kind) in _NO_NAMES for each in nested_types(own, path)):
+        if own is not None and any(name_of(nested.kind) in _NO_NAMES for nested in nested_types(own, path)):
             msg = f"the column {path!r} is {own.simpleString()}, which can be neither a group nor an id"
             raise InputError(f"{msg}: convert it with to_json(…)")
 
@@ -238,21 +240,21 @@ def text_column_notes(df: DataFrame, kinds: Mapping[str, str]) -> list[str]:
         kinds: types of the columns by their paths, as Spark infers them from the values.
     """
     have = leaf_types(df)
-    asked = [path for path, kind in kinds.items() if kind == "string" and have.get(path) == "string"]
-    found: list[tuple[str, int, int, str]] = []
+    paths = [path for path, kind in kinds.items() if kind == "string" and have.get(path) == "string"]
+    numeric: list[tuple[str, int, int, str]] = []
     for rows in (df.limit(_SAMPLE_ROWS), df):
         sums: list[Column] = []
-        for own in map(F.expr, map(sql_of, asked)):
+        for own in map(F.expr, map(sql_of, paths)):
             other = F.when(~own.rlike(_NUMBER), own)
             sums += F.count(own), F.count(other), F.min(other)
         row = tuple(rows.agg(*sums).collect()[0]) if sums else ()
-        counts = [(path, *row[3 * at : 3 * at + 3]) for at, path in enumerate(asked)]
-        found = [each for each in counts if each[2] * 2 < each[1]]
-        asked = [path for path, *_ in found]
+        counts = [(path, *row[3 * index : 3 * index + 3]) for index, path in enumerate(paths)]
+        numeric = [count for count in counts if count[2] * 2 < count[1]]
+        paths = [path for path, *_ in numeric]
     return [
         f"The column {path} is text: {others:,} of its {counted(values, 'value')} {'is' if others == 1 else 'are'} "
-        f"not a number, such as {such[:60]!r}."
-        for path, values, others, such in found
+        f"not a number, such as {example[:60]!r}."
+        for path, values, others, example in numeric
         if others
     ]
 
@@ -273,7 +275,7 @@ def cast_notes(
         return own if kinds is None else kinds.get(name, own)
 
     names, since_1970 = ("string", "date", *INTEGERS), (*TIMES[:2], "string", *INTEGERS)
-    asked = (
+    checks = (
         (keys.group, names, "string"),
         (keys.place, *((since_1970, "timestamp") if is_time else (INTEGERS, "bigint"))),
         (keys.id, names, "string"),
@@ -282,6 +284,6 @@ def cast_notes(
     )
     return tuple(
         f"The column {name} is {kind_in(name)}, which a pipeline does not accept: cast it to {kind}."
-        for name, fits, kind in asked
+        for name, fits, kind in checks
         if name is not None and kind_in(name) not in fits
     )

@@ -53,12 +53,12 @@ def add_verdicts(log: AuditLog, cache: CacheFrame) -> DataFrame:
     """
     rows = log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
     rows = _marked_by_id(rows, cache) if log.keys.id else rows
-    whole = cache(_with_verdicts(rows, log.timeline_key, log))
-    if not whole.agg(F.bool_or("suspect")).collect()[0][0]:
-        return whole
-    suspects = whole.where("suspect").select(*GROUP).distinct()
-    again = _with_verdicts(_split_timelines(rows.join(suspects, list(GROUP), "left_semi")), EPOCH, log)
-    return cache(whole.join(suspects, list(GROUP), "left_anti").unionByName(again))
+    verdicts = cache(_with_verdicts(rows, log.timeline_key, log))
+    if not verdicts.agg(F.bool_or("suspect")).collect()[0][0]:
+        return verdicts
+    suspects = verdicts.where("suspect").select(*GROUP).distinct()
+    split = _with_verdicts(_split_timelines(rows.join(suspects, list(GROUP), "left_semi")), EPOCH, log)
+    return cache(verdicts.join(suspects, list(GROUP), "left_anti").unionByName(split))
 
 
 def _marked_by_id(rows: DataFrame, cache: CacheFrame) -> DataFrame:
@@ -83,13 +83,13 @@ def _marked_by_id(rows: DataFrame, cache: CacheFrame) -> DataFrame:
 def _with_verdicts(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     """Return the telling rows of all rows, with ``other``, as :func:`add_verdicts` does."""
     rows = _add_comparisons(_telling_rows(rows, key, log), key, log)
-    place, top, good, no = F.col("place"), F.col("top"), F.col("status") == GOOD, F.lit(False)  # noqa: FBT003
-    late = good & (place < top) & (F.col("first") if log.shows_gaps else ~F.col("copy")) if log.keys.place else no
-    gap = good & _follows_gap(place, F.col("below")) if log.shows_gaps else no
-    suspect = _may_restart(good) if log.hides_restarts else no
+    place, top, is_good, no = F.col("place"), F.col("top"), F.col("status") == GOOD, F.lit(False)  # noqa: FBT003
+    late = is_good & (place < top) & (F.col("first") if log.shows_gaps else ~F.col("copy")) if log.keys.place else no
+    gap = is_good & _follows_gap(place, F.col("below")) if log.shows_gaps else no
+    suspect = _may_restart(is_good) if log.hides_restarts else no
     faults = _faults(log, late)
-    kinds = F.array_compact(F.array(*(F.when(fault, kind) for fault, kind in faults)))
-    faulty = functools.reduce(operator.or_, (F.coalesce(fault, no) for fault, _ in faults))
+    kinds = F.array_compact(F.array(*(F.when(condition, kind) for condition, kind in faults)))
+    faulty = functools.reduce(operator.or_, (F.coalesce(condition, no) for condition, _ in faults))
     return rows.select(
         *(*GROUP, "epoch", "place", *ROW, "status", "position", "rows_so_far", "below", "clock_last", "size"),
         *("first", "same", "overtaken", "again"),
@@ -164,8 +164,8 @@ def _telling_rows(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
         tells |= place < (1 if log.keys.start is None else log.keys.start)
     if log.keys.id:
         tells |= F.col("id").isNull()
-    again = F.coalesce((F.col("above") == place) & F.col("alike"), F.lit(False))  # noqa: FBT003
-    return placed.where(tells).withColumn("again", again).drop("alike")
+    is_repeat = F.coalesce((F.col("above") == place) & F.col("alike"), F.lit(False))  # noqa: FBT003
+    return placed.where(tells).withColumn("again", is_repeat).drop("alike")
 
 
 def _add_comparisons(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
@@ -175,7 +175,7 @@ def _add_comparisons(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     arrived after a greater place. ``copy`` and ``rival``: the row repeats or contradicts an earlier one; ``writers``:
     the timeline has two writers. ``size`` and ``lowest``: messages and lowest place of the timeline.
     """
-    whole, shared = Window.partitionBy(*key), Window.partitionBy(*key, "down")
+    timeline, shared = Window.partitionBy(*key), Window.partitionBy(*key, "down")
     first, same = F.col("position") == F.col("first_position"), F.col("content") == F.col("first_content")
     ids_decide = log.is_time or log.keys.place is None  # not places
     copy = F.col("again") & ~F.col("other") if ids_decide else ~first & same
@@ -191,43 +191,43 @@ def _add_comparisons(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     ).select("*", first.alias("first"), same.alias("same"), copy.alias("copy"), rival.alias("rival"))
     return rows.select(
         "*",
-        F.max("rows_so_far").over(whole).alias("size"),
-        F.min("place").over(whole).alias("lowest"),
+        F.max("rows_so_far").over(timeline).alias("size"),
+        F.min("place").over(timeline).alias("lowest"),
         (_two_writers(key) if log.shows_gaps else F.lit(False)).alias("writers"),  # noqa: FBT003
     )
 
 
 def _faults(log: AuditLog, late: Column) -> list[tuple[Column, Column]]:
     """Return conditions, each with its kind of fault."""
-    status, good = F.col("status"), F.col("status") == GOOD
+    status, is_good = F.col("status"), F.col("status") == GOOD
     misplaced = F.when(status == UNREADABLE, FaultKind.UNREADABLE).when(status == NO_GROUP, FaultKind.NO_GROUP)
     rival_kind = F.when(F.col("writers"), FaultKind.TWO_WRITERS).otherwise(FaultKind.CONFLICT)
     # The first of a timeline that no column shows:
-    restart = F.lit(log.hides_restarts) & good & (F.col("epoch") > 0) & (F.col("position") == 1)
+    restart = F.lit(log.hides_restarts) & is_good & (F.col("epoch") > 0) & (F.col("position") == 1)
     return [
-        (~good, misplaced.otherwise(FaultKind.NO_ORDER)),
-        (good & F.col("copy"), F.lit(str(FaultKind.DUPLICATE))),
+        (~is_good, misplaced.otherwise(FaultKind.NO_ORDER)),
+        (is_good & F.col("copy"), F.lit(str(FaultKind.DUPLICATE))),
         (F.col("rival"), rival_kind if log.shows_gaps else F.lit(str(FaultKind.TIE))),
         (late, F.lit(str(FaultKind.LATE))),
-        (good & F.col("other"), F.lit(str(FaultKind.ID_CONFLICT))),
+        (is_good & F.col("other"), F.lit(str(FaultKind.ID_CONFLICT))),
         (restart, F.lit(str(FaultKind.RESET))),
-        (good & F.col("id").isNull() & F.lit(log.keys.id is not None), F.lit(str(FaultKind.NO_ID))),
+        (is_good & F.col("id").isNull() & F.lit(log.keys.id is not None), F.lit(str(FaultKind.NO_ID))),
     ]
 
 
 def _two_writers(key: Key) -> Column:
     """Return whether consecutive revisions have rivals: then the group has two writers, not a single slip."""
-    whole, rival, place = Window.partitionBy(*key), F.col("rival"), F.col("place")
-    falling = whole.orderBy("down", "content", "position")
+    timeline, rival, place = Window.partitionBy(*key), F.col("rival"), F.col("place")
+    falling = timeline.orderBy("down", "content", "position")
     higher = F.last(F.when(rival, place), ignorenulls=True).over(rows_before(falling))
-    return F.coalesce(F.max(rival & (higher == place + 1)).over(whole), F.lit(False))  # noqa: FBT003
+    return F.coalesce(F.max(rival & (higher == place + 1)).over(timeline), F.lit(False))  # noqa: FBT003
 
 
-def _may_restart(good: Column) -> Column:
-    """Return whether a telling row may be the first of a new timeline; ``good``: it has a place."""
+def _may_restart(is_good: Column) -> Column:
+    """Return whether a telling row may be the first of a new timeline; ``is_good``: it has a place."""
     place, top = F.col("place"), F.col("top")
-    again = F.col("rival") & (place == F.col("lowest")) & (top > place)
-    return again | (good & F.col("first") & place.isin(0, 1) & (top > place + FALL))
+    rival_start = F.col("rival") & (place == F.col("lowest")) & (top > place)
+    return rival_start | (is_good & F.col("first") & place.isin(0, 1) & (top > place + FALL))
 
 
 def _split_timelines(rows: DataFrame) -> DataFrame:
@@ -253,14 +253,14 @@ def _split_timelines(rows: DataFrame) -> DataFrame:
         F.sum((F.col("rival") & F.col("fresh")).cast("bigint")).over(rows_up_to(arrivals)).alias("rivals"),
     )
     beyond = F.last(F.when(place > top, F.col("rivals")), ignorenulls=True).over(rows_before(backwards))
-    ahead = counted.select("*", beyond.alias("beyond"), F.max("rivals").over(group).alias("all_rivals"))
+    compared = counted.select("*", beyond.alias("beyond"), F.max("rivals").over(group).alias("all_rivals"))
     gave_again = F.coalesce("beyond", "all_rivals") - F.col("rivals") + 1
     restated = (gave_again >= 2) & (gave_again >= top - place)
     unfinished = F.col("beyond").isNull() & ((gave_again >= 2) | (top - place >= CERTAIN_FALL))
-    again = F.col("rival") & (place == F.col("lowest")) & (top > place) & (restated | unfinished)
+    rival_start = F.col("rival") & (place == F.col("lowest")) & (top > place) & (restated | unfinished)
     fell = place.isin(0, 1) & (F.col("bottom") > place + FALL)
-    restarts = (F.col("fresh") & (again | fell)).cast("bigint")
-    numbered = ahead.select("*", F.coalesce(F.sum(restarts).over(rows_up_to(arrivals)), F.lit(0)).alias("timeline"))
+    restarts = (F.col("fresh") & (rival_start | fell)).cast("bigint")
+    numbered = compared.select("*", F.coalesce(F.sum(restarts).over(rows_up_to(arrivals)), F.lit(0)).alias("timeline"))
     own = F.first("timeline").over(rows_up_to(copies))
     return numbered.select(*(own.alias("epoch") if name == "epoch" else name for name in rows.columns))
 
@@ -292,13 +292,13 @@ def find_gaps(
         ``size``: of the group, ``opened``: position of arrival of the first message beyond it, ``opened_us``: clock
         at that time, ``age`` in messages, ``age_us``, ``open``.
     """
-    place, some, first = F.col("place"), F.col("missing_from").isNotNull(), F.col("missing_from") + 1
+    place, has_gap, first = F.col("place"), F.col("missing_from").isNotNull(), F.col("missing_from") + 1
     if start is not None:  # nothing below it can be missing, and all from it to a group's lowest place is
         lowest = (F.col("status") == GOOD) & F.col("below").isNull()
-        some, first = (some | lowest) & (place > start), F.greatest(first, F.lit(start))
+        has_gap, first = (has_gap | lowest) & (place > start), F.greatest(first, F.lit(start))
     hole = {"first": first, "last": place - 1, "opened": F.col("opened"), "opened_us": F.col("opened_us")}
     values = [column.cast("bigint").alias(name) for name, column in hole.items()]
-    found = rows.where(some).select("group", "epoch", "size", *values)
+    gaps = rows.where(has_gap).select("group", "epoch", "size", *values)
     wide = "decimal(38,0)"  # numbers that are not a count may differ by more than a long can hold
     missing = F.col("last").cast(wide) - F.col("first").cast(wide) + 1
     age, age_us = F.col("size") - F.col("opened") + 1, F.lit(ended_us) - F.col("opened_us")
@@ -315,7 +315,7 @@ def find_gaps(
         is_open = F.coalesce(age_us <= patience_us, age <= grant)
         words = f"{duration(patience_us / 1e6)}, {words}"
     more = {"missing": missing, "age": age, "age_us": age_us.cast("bigint"), "open": is_open}
-    return found.withColumns(more), words
+    return gaps.withColumns(more), words
 
 
 def timeline_totals(rows: DataFrame) -> DataFrame:

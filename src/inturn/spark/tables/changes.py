@@ -33,39 +33,42 @@ def changes_after(store: SparkStore, done: int, last: Manifest) -> Iterator[Step
     From the beginning, and where the files of a step were vacuumed, all changes up to the last step are one.
     """
     manifests = [store.manifest(step) for step in range(done + 1, last.step + 1)] if done else []
-    if not manifests or any(each.vacuumed for each in manifests):
+    if not manifests or any(manifest.vacuumed for manifest in manifests):
         if last.step > done:
             yield StepChanges(last, [level for level in last.levels if level.step > done])
         return
     version = store.manifest(done).version
-    for each in manifests:
-        own = each.levels if each.version != version else each.levels[-1:]  # a new version has rewritten all states
-        yield StepChanges(each, [level for level in own if each.version != version or level.step == each.step])
-        version = each.version
+    for manifest in manifests:
+        # A new version has rewritten all states.
+        own = manifest.levels if manifest.version != version else manifest.levels[-1:]
+        yield StepChanges(
+            manifest, [level for level in own if manifest.version != version or level.step == manifest.step]
+        )
+        version = manifest.version
 
 
 def state_rows(store: SparkStore, changes: StepChanges) -> Iterator[pa.Table]:
     """Yield the changed groups with the columns of the table ``states``; see :func:`inturn.spark.read`."""
     manifest, order = changes.manifest, StoredOrder.of(store.require_identity().order)
     rows = GroupRows(store.location, manifest.state)
-    read = newest_groups(StoreSlice(store.files), changes.levels, lambda each: pa.Table.from_batches([rows.of(each)]))
-    for _, found in read:
-        nothing = pa.nulls(len(found), pa.int64())
-        settled = pc.is_in(found["status"], value_set=pa.array([Status.OPEN.value, Status.WAITING.value]))
+    read = newest_groups(StoreSlice(store.files), changes.levels, lambda batch: pa.Table.from_batches([rows.of(batch)]))
+    for _, table in read:
+        nothing = pa.nulls(len(table), pa.int64())
+        settled = pc.is_in(table["status"], value_set=pa.array([Status.OPEN.value, Status.WAITING.value]))
         columns = {
-            "group": found["group"],
-            "status": pc.if_else(settled, found["status"], "parked"),
-            "epoch": found["epoch"] if order.has_epoch else nothing,
-            "revision": found["reached"] if order.grade.has_revisions else nothing,
-            "held": found["held"],
-            "skipped": found["skipped"],
-            "step": found["step"],
+            "group": table["group"],
+            "status": pc.if_else(settled, table["status"], "parked"),
+            "epoch": table["epoch"] if order.has_epoch else nothing,
+            "revision": table["reached"] if order.grade.has_revisions else nothing,
+            "held": table["held"],
+            "skipped": table["skipped"],
+            "step": table["step"],
         }
-        columns |= {column_of_field(name): found[f"{STATE}{number}"] for number, name in enumerate(manifest.state)}
+        columns |= {column_of_field(name): table[f"{STATE}{number}"] for number, name in enumerate(manifest.state)}
         yield pa.table(columns)
 
 
 def stored_rows(store: SparkStore, changes: StepChanges) -> Iterator[pa.Table]:
     """Yield the changed groups as they are stored."""
-    for _, found in newest_groups(StoreSlice(store.files), changes.levels, lambda each: pa.Table.from_batches([each])):
-        yield found
+    for _, rows in newest_groups(StoreSlice(store.files), changes.levels, lambda batch: pa.Table.from_batches([batch])):
+        yield rows

@@ -72,9 +72,9 @@ class DecisionLog:
         names: list[str] = []
         for first in range(0, len(decisions), limits.DECISIONS_AT_ONCE):
             part = decisions[first : first + limits.DECISIONS_AT_ONCE]
-            many = _DecisionBatch(id=part[0].id, at_us=part[0].at_us, decisions=list(part))
-            self._create(many)
-            names += _by_name(many)
+            batch = _DecisionBatch(id=part[0].id, at_us=part[0].at_us, decisions=list(part))
+            self._create(batch)
+            names += _by_name(batch)
         return names
 
     def _create(self, content: Decision | _DecisionBatch) -> None:
@@ -82,13 +82,13 @@ class DecisionLog:
             f"{_NEW}/{content.name}.json", msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
         )
 
-    def pending(self, taken: set[str], most: int | None = None) -> dict[str, Decision]:
+    def pending(self, applied: set[str], most: int | None = None) -> dict[str, Decision]:
         """Return the decisions that no step has applied yet, by name and in order; log a warning for each stray file.
 
         Some files that the last step has ``taken`` may still be among the new ones. With ``most``, files are read
         completely while their decisions do not exceed it, but at least one file.
         """
-        found: dict[str, Decision] = {}
+        decisions: dict[str, Decision] = {}
         for path, read in self._read_new():
             if isinstance(read, StrayFile):
                 if path not in self._logged:
@@ -96,14 +96,14 @@ class DecisionLog:
                     log.warning("%s is not a decision and is ignored: %s", self._files.full_name(path), read.why)
                 continue
             name = PurePosixPath(path).stem
-            if name in taken or self.is_applied(name):
+            if name in applied or self.is_applied(name):
                 self.archive(name)  # its step died before it moved the file, or the file was sent twice
                 continue
             new = {name: read} if isinstance(read, Decision) else _by_name(read)
-            if most is not None and found and len(found) + len(new) > most:
+            if most is not None and decisions and len(decisions) + len(new) > most:
                 break
-            found |= new
-        return found
+            decisions |= new
+        return decisions
 
     def is_applied(self, file: str) -> bool:
         """Return whether a file, by its name, is among those that a step applied."""
@@ -111,15 +111,15 @@ class DecisionLog:
 
     def applied(self, group: str, files: int) -> dict[str, Decision]:
         """Return the decisions about a group in the last files that steps applied, by name, the last first."""
-        found: dict[str, Decision] = {}
+        decisions: dict[str, Decision] = {}
         for path in sorted(self._files.names(_TAKEN), reverse=True)[:files]:
             data = self._files.read(path)
             read = None if data is None else _decode(path, data, _TAKEN)
             if isinstance(read, StrayFile) or read is None:
                 continue
-            each = {read.name: read} if isinstance(read, Decision) else _by_name(read)
-            found |= {name: decision for name, decision in reversed(each.items()) if decision.group == group}
-        return found
+            by_name = {read.name: read} if isinstance(read, Decision) else _by_name(read)
+            decisions |= {name: decision for name, decision in reversed(by_name.items()) if decision.group == group}
+        return decisions
 
     def content(self, file: str) -> dict[str, Decision]:
         """Return the decisions in a file, new or taken, by their names; none if there is no such file."""
@@ -167,11 +167,13 @@ class DecisionLog:
                 if read is None or isinstance(read, StrayFile):
                     continue
                 if isinstance(read, Decision):
-                    made: Decision | _DecisionBatch = _erased(read, group)
+                    erased: Decision | _DecisionBatch = _erased(read, group)
                 else:
-                    made = msgspec.structs.replace(read, decisions=[_erased(each, group) for each in read.decisions])
-                if made != read:
-                    self._files.replace(path, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+                    erased = msgspec.structs.replace(
+                        read, decisions=[_erased(decision, group) for decision in read.decisions]
+                    )
+                if erased != read:
+                    self._files.replace(path, msgspec.json.format(msgspec.json.encode(erased), indent=1) + b"\n")
 
     def _read_new(self) -> Iterator[tuple[str, Decision | _DecisionBatch | StrayFile]]:
         for path in sorted(self._files.names(_NEW)):
@@ -192,9 +194,9 @@ def number_of(name: str) -> str:
     return name.partition("/")[2]
 
 
-def _by_name(many: _DecisionBatch) -> dict[str, Decision]:
+def _by_name(batch: _DecisionBatch) -> dict[str, Decision]:
     """Return the decisions of a file with many of them by their names, whose order is theirs."""
-    return {f"{many.name}/{number:06d}": each for number, each in enumerate(many.decisions)}
+    return {f"{batch.name}/{number:06d}": decision for number, decision in enumerate(batch.decisions)}
 
 
 def _erased(decision: Decision, group: str) -> Decision:

@@ -120,7 +120,7 @@ def _properties(application: str, manifest: Manifest) -> "CommitProperties":
 
 def _reader(store: SparkStore, changes: StepChanges) -> pa.RecordBatchReader:
     """Return the changed rows as they are read, part by part."""
-    found = state_rows(store, changes)
-    first = next(found)  # a level has at least one group
-    batches = (batch for each in chain([first], found) for batch in each.to_batches())
+    tables = state_rows(store, changes)
+    first = next(tables)  # a level has at least one group
+    batches = (batch for table in chain([first], tables) for batch in table.to_batches())
     return pa.RecordBatchReader.from_batches(first.schema, batches)

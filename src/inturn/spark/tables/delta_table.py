@@ -67,16 +67,16 @@ class DeltaTablePath(NamedTuple):
         """The instruction for creating the table again from the store."""
         return f"Delete {self.log} in the store, and run: {self.command}; this creates the table again"
 
-    def check_not_ahead(self, done: int, last: Manifest, what: str) -> None:
+    def check_not_ahead(self, done: int, last: Manifest, kind: str) -> None:
         """Refuse a table that has a step which the store lacks; else return."""
         if done > last.step:
             store = self.store.location
-            msg = f"{self.location} has the {what} of step {done}, but {store} ends with step {last.step}: the store "
+            msg = f"{self.location} has the {kind} of step {done}, but {store} ends with step {last.step}: the store "
             raise StoreMismatch(f"{msg}was restored from an older copy. {self.recreate_hint}")
 
-    def history_mismatch(self, done: int, what: str) -> StoreMismatch:
+    def history_mismatch(self, done: int, kind: str) -> StoreMismatch:
         """Return the error for a table with another step than the store has under the same number."""
-        msg = f"{self.location} has the {what} of a different step {done} than {self.store.location}: the store was "
+        msg = f"{self.location} has the {kind} of a different step {done} than {self.store.location}: the store was "
         return StoreMismatch(f"{msg}restored from an older copy and has continued since. {self.recreate_hint}")
 
     def last_published(self, table: "DeltaTable") -> dict[str, Any]:
@@ -86,10 +86,10 @@ class DeltaTablePath(NamedTuple):
             data = self.store.files.read(f"{self.log}/{version:020d}.json")
             if data is None:
                 break
-            infos = (each["commitInfo"] for each in map(json.loads, data.splitlines()) if "commitInfo" in each)
-            ours = next((each for each in infos if STEP in each), None)
-            if ours is not None:
-                return dict(ours)
+            infos = (action["commitInfo"] for action in map(json.loads, data.splitlines()) if "commitInfo" in action)
+            latest = next((info for info in infos if STEP in info), None)
+            if latest is not None:
+                return dict(latest)
         return {}
 
     @contextlib.contextmanager
@@ -100,10 +100,13 @@ class DeltaTablePath(NamedTuple):
         try:
             yield
         except (DeltaError, OSError) as error:
-            why = str(error).splitlines()[0]
-            msg = f"cannot publish to the Delta table {self.location}: {why}; the store is complete. Fix this and run: "
-            again = f"{self.command}; if the table is damaged, delete {self.log} first, so that it is created again"
-            raise StoreError(f"{msg}{again}") from error
+            reason = str(error).splitlines()[0]
+            msg = (
+                f"cannot publish to the Delta table {self.location}: {reason}; "
+                "the store is complete. Fix this and run: "
+            )
+            remedy = f"{self.command}; if the table is damaged, delete {self.log} first, so that it is created again"
+            raise StoreError(f"{msg}{remedy}") from error
 
 
 def check_publishable(store: SparkStore, pipeline: str) -> None:

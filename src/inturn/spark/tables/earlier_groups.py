@@ -23,8 +23,8 @@ def with_conflicts(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows of groups with their memory of conflicts: none if they were stored before there was one."""
     if "conflicts" in rows.schema.names:
         return rows
-    at = rows.schema.get_field_index("state")  # the column is before it in each file, so that all are alike
-    return rows.add_column(at, "conflicts", pa.nulls(len(rows), GROUPS["conflicts"]))
+    index = rows.schema.get_field_index("state")  # the column is before it in each file, so that all are alike
+    return rows.add_column(index, "conflicts", pa.nulls(len(rows), GROUPS["conflicts"]))
 
 
 def ranges_of(stored: str | None) -> list[tuple[int, int]]:
@@ -38,9 +38,9 @@ class RowIndex:
     All possible hashes are given, sorted and unique.
     """
 
-    def __init__(self, wanted: Hashes) -> None:
-        self._wanted = wanted
-        self._first = np.full(len(wanted) + 1, -1)  # first group's row by hash; the last entry: unknown hashes
+    def __init__(self, hashes: Hashes) -> None:
+        self._wanted = hashes
+        self._first = np.full(len(hashes) + 1, -1)  # first group's row by hash; the last entry: unknown hashes
         self._further: dict[str, int] = {}
         self._names = pa.array([], pa.string())
 
@@ -53,8 +53,8 @@ class RowIndex:
         place, rows = self._places(hashes[new]), len(self) + np.arange(len(new))
         first = (self._first[place] < 0) & np.append(True, place[1:] != place[:-1])[: len(new)]
         self._first[place[first]] = rows[first]
-        for at in np.flatnonzero(~first).tolist():
-            self._further[names[new.item(at)].as_py()] = rows.item(at)
+        for index in np.flatnonzero(~first).tolist():
+            self._further[names[new.item(index)].as_py()] = rows.item(index)
         self._names = pa.concat_arrays([self._names, names.take(pa.array(new)).cast(pa.string())])
         return new
 
@@ -64,8 +64,8 @@ class RowIndex:
         known = np.flatnonzero(rows >= 0)
         theirs = names.take(pa.array(known)).cast(pa.string())
         same = pc.equal(self._names.take(pa.array(rows[known])), theirs).to_numpy(zero_copy_only=False)
-        for at in known[~same].tolist():
-            rows[at] = self._further.get(names[at].as_py(), -1)
+        for index in known[~same].tolist():
+            rows[index] = self._further.get(names[index].as_py(), -1)
         return rows
 
     def _places(self, hashes: Hashes) -> Hashes:
@@ -84,24 +84,24 @@ class _DecodedRows:
         self.columns = {name: values(rows.column(name)) for name in rows.schema.names if name != "state"}
         self._handed_out = bytearray(len(rows))
 
-    def state(self, at: int) -> Any:
+    def state(self, row: int) -> Any:
         """Return a fresh state of a row at each call: a handler may have changed the one it was given."""
-        if self._handed_out[at]:
-            return self._codec.unpack(self._array.slice(at, 1))[0]
-        self._handed_out[at] = 1
-        return self._states[at]
+        if self._handed_out[row]:
+            return self._codec.unpack(self._array.slice(row, 1))[0]
+        self._handed_out[row] = 1
+        return self._states[row]
 
-    def timeline(self, at: int) -> Timeline:
+    def timeline(self, row: int) -> Timeline:
         columns = self.columns
-        status = columns["status"][at]
+        status = columns["status"][row]
         return self._order.timeline(
-            epoch=columns["epoch"][at],
-            reached=columns["reached"][at],
-            memory=columns["memory"][at],
-            skipped=ranges_of(columns["skipped"][at]),
+            epoch=columns["epoch"][row],
+            reached=columns["reached"][row],
+            memory=columns["memory"][row],
+            skipped=ranges_of(columns["skipped"][row]),
             parked=None if status in _GOING else Status(status),
-            error=columns["error"][at],
-            conflicts=columns["conflicts"][at] or b"",
+            error=columns["error"][row],
+            conflicts=columns["conflicts"][row] or b"",
         )
 
 
@@ -114,13 +114,13 @@ class EarlierGroup:
 
     __slots__ = ("_at", "_rows", "_timeline", "group", "hash", "held_step")
 
-    def __init__(self, rows: _DecodedRows, at: int) -> None:
+    def __init__(self, rows: _DecodedRows, row: int) -> None:
         columns = rows.columns
-        self._rows, self._at = rows, at
+        self._rows, self._at = rows, row
         self._timeline: Timeline | None = None
-        self.hash: int = columns["hash"][at]
-        self.group: str = columns["group"][at]
-        self.held_step: int | None = columns["held_step"][at] if columns["held"][at] else None
+        self.hash: int = columns["hash"][row]
+        self.group: str = columns["group"][row]
+        self.held_step: int | None = columns["held_step"][row] if columns["held"][row] else None
 
     @property
     def timeline(self) -> Timeline:
@@ -135,29 +135,29 @@ class EarlierGroup:
 
 
 class EarlierGroups:
-    """Groups with the ``wanted`` hashes (sorted, unique) up to a bound, as earlier steps left them: a row per group.
+    """Groups with the given ``hashes`` (sorted, unique) up to a bound, as earlier steps left them: a row per group.
 
     Attributes:
         held_digests: for groups that keep holding messages: the location of the digest of a held message, by group and
             revision. Only those that were asked for.
     """
 
-    def __init__(self, pipeline: Pipeline, states: StateCodec, wanted: Hashes, bound: int) -> None:
+    def __init__(self, pipeline: Pipeline, states: StateCodec, hashes: Hashes, bound: int) -> None:
         self.bound = bound
         self.held_digests: dict[tuple[str, int], tuple[pa.Array, int]] = {}
         self._pipeline, self._states = pipeline, states
         self._parts: list[pa.RecordBatch] = []
-        self._index = RowIndex(wanted)
+        self._index = RowIndex(hashes)
 
     def __len__(self) -> int:
         return len(self._index)
 
-    def add(self, batch: pa.RecordBatch, hit: Hashes) -> None:
+    def add(self, batch: pa.RecordBatch, row_numbers: Hashes) -> None:
         """Add these rows of a batch, except groups that are known: rows are added newest first."""
-        hashes = batch.column("hash").to_numpy()[hit]
-        new = self._index.add(hashes, batch.column("group").take(pa.array(hit)))
+        hashes = batch.column("hash").to_numpy()[row_numbers]
+        new = self._index.add(hashes, batch.column("group").take(pa.array(row_numbers)))
         if len(new):
-            self._parts.append(with_conflicts(batch.take(pa.array(hit[new]))))
+            self._parts.append(with_conflicts(batch.take(pa.array(row_numbers[new]))))
 
     def rows_of(self, hashes: Hashes, names: pa.Array) -> Hashes:
         """Return the row of each of these groups; -1 if it is absent."""
@@ -171,8 +171,8 @@ class EarlierGroups:
     def column(self, name: str, rows: Hashes | None = None) -> pa.Array:
         """Return a column of these rows, or of all; null for the row -1."""
         empty = pa.array([], GROUPS[name])
-        whole = pa.concat_arrays([empty, *(part.column(name) for part in self._parts)])
-        return whole if rows is None else whole.take(pa.array(rows, mask=rows < 0))
+        column = pa.concat_arrays([empty, *(part.column(name) for part in self._parts)])
+        return column if rows is None else column.take(pa.array(rows, mask=rows < 0))
 
     def numbers(self, name: str, rows: Hashes | None, absent: int) -> Hashes:
         """Return a column of integers of these rows, or of all; ``absent`` for null and the row -1."""
@@ -188,7 +188,7 @@ class EarlierGroups:
         column = self.column("conflicts")
         if column.null_count == len(column):
             return {}
-        return {row: each for row, each in enumerate(column.to_pylist()) if each}
+        return {row: packed for row, packed in enumerate(column.to_pylist()) if packed}
 
     def states(self, rows: Hashes) -> list[Any]:
         """Return the states of these rows; the first state for the row -1."""
@@ -198,12 +198,12 @@ class EarlierGroups:
 
     def records(self, rows: Hashes) -> list[EarlierGroup]:
         """Return a record for each of these rows, which are sorted."""
-        found = []
+        records = []
         begin = 0
         for part in self._parts:
             first, last = np.searchsorted(rows, (begin, begin + len(part)))
             if last > first:
-                taken = _DecodedRows(part.take(pa.array(rows[first:last] - begin)), self._pipeline, self._states)
-                found += [EarlierGroup(taken, at) for at in range(last - first)]
+                decoded = _DecodedRows(part.take(pa.array(rows[first:last] - begin)), self._pipeline, self._states)
+                records += [EarlierGroup(decoded, row) for row in range(last - first)]
             begin += len(part)
-        return found
+        return records

@@ -89,12 +89,12 @@ def erase_group(location: str | os.PathLike[str], group: str, *, by: str, why: s
         if step < steps[-1] and not manifest.vacuumed:
             store.vacuum(manifest)
             manifest = store.manifest(step)
-        kept: dict[str, list[DataFile]] = {}
+        remaining: dict[str, list[DataFile]] = {}
         for table, files in (("outputs", manifest.outputs), ("rejected", manifest.rejected)):
-            kept[table], removed = _rewrite_without(store, table, files, group)
+            remaining[table], removed = _rewrite_without(store, table, files, group)
             counts[table] += removed
-        if kept != {"outputs": manifest.outputs, "rejected": manifest.rejected}:
-            store.rewrite(msgspec.structs.replace(manifest, **kept))
+        if remaining != {"outputs": manifest.outputs, "rejected": manifest.rejected}:
+            store.rewrite(msgspec.structs.replace(manifest, **remaining))
             reach("between messages")
     reach("before cleaning")
     _delete_unnamed(store, steps)
@@ -108,10 +108,10 @@ def _give_up(store: SparkStore, last: Manifest, group: str, by: str, why: str) -
     status, held, is_changed = None, 0, False
     reason = f"{_REASON} by {by}" + (f": {why}" if why else "")
     for level in reversed(last.levels):
-        found = _level_without(store, level, group, reason if status is None else None)
-        status, held = status or found.status, held + found.held
-        is_changed |= found.level != level
-        levels.insert(0, found.level)
+        erased = _level_without(store, level, group, reason if status is None else None)
+        status, held = status or erased.status, held + erased.held
+        is_changed |= erased.level != level
+        levels.insert(0, erased.level)
     if not is_changed:
         return status is not None, 0
     now_us = max(time.time_ns() // 1_000, last.now_us)
@@ -125,7 +125,7 @@ def _give_up(store: SparkStore, last: Manifest, group: str, by: str, why: str) -
     )
     name = store.decisions.append(decision)
     files = [file for level in levels for file in level.groups]
-    made = msgspec.structs.replace(
+    manifest = msgspec.structs.replace(
         last,
         step=last.step + 1,
         now_us=now_us,
@@ -142,8 +142,8 @@ def _give_up(store: SparkStore, last: Manifest, group: str, by: str, why: str) -
         waiting_us=min((file.waiting_us for file in files if file.waiting_us is not None), default=None),
         decisions=[AppliedDecisions(name, None)],
     )
-    store.commit(made)
-    store.archive(made)
+    store.commit(manifest)
+    store.archive(manifest)
     return True, held
 
 
@@ -161,9 +161,9 @@ def _level_without(store: SparkStore, level: StoreLevel, group: str, reason: str
         if table is None:
             groups.append(file)
             continue
-        mine = pc.equal(table["group"], group)
-        row = table.filter(mine)
-        others = table.filter(pc.invert(mine))
+        of_group = pc.equal(table["group"], group)
+        row = table.filter(of_group)
+        others = table.filter(pc.invert(of_group))
         if reason is None:  # a newer level has the group
             groups += _write_file(store, "groups", [others])
             continue
@@ -197,13 +197,13 @@ def _read_if_present(store: SparkStore, file: DataFile, group: str) -> pa.Table 
 def _without_content(row: pa.Table, reason: str) -> pa.Table:
     """Return the row of a group that is given up, without its state."""
     values = {"status": Status.GIVEN_UP.value, "error": reason, "held": 0}
-    for at, field in enumerate(row.schema):
+    for index, field in enumerate(row.schema):
         if field.name in values:
             if field.name == "error" and row["status"][0].as_py() == Status.GIVEN_UP and row["state"].null_count:
                 continue  # an earlier run has written the reason
-            row = row.set_column(at, field, pa.array([values[field.name]], field.type))
+            row = row.set_column(index, field, pa.array([values[field.name]], field.type))
         elif field.name in {"held_step", "waiting_us", "oldest_us", "state"}:
-            row = row.set_column(at, field, pa.nulls(1, field.type))
+            row = row.set_column(index, field, pa.nulls(1, field.type))
     return row
 
 
@@ -211,22 +211,22 @@ def _rewrite_without(
     store: SparkStore, table: str, files: Sequence[DataFile], group: str
 ) -> tuple[list[DataFile], int]:
     """Return Parquet files without the rows of a group, and the number of these rows."""
-    kept, removed = [], 0
+    remaining, removed = [], 0
     for file in files:
         with store.files.store_errors("read", file.path):
             rows = pq.read_table(store.files.source(file.path))
         others = rows.filter(pc.fill_null(pc.not_equal(rows["group"], group), True))  # noqa: FBT003 - Arrow's way
         removed += len(rows) - len(others)
-        kept += [file] if len(others) == len(rows) else _write_file(store, table, [others])
-    return kept, removed
+        remaining += [file] if len(others) == len(rows) else _write_file(store, table, [others])
+    return remaining, removed
 
 
 def _write_file(store: SparkStore, table: str, rows: Sequence[pa.Table]) -> list[DataFile]:
     """Write rows into a new file; none without rows."""
     kinds: dict[str, Callable[..., ArrowFiles | ParquetFiles]] = {"groups": ArrowFiles, "held": ArrowFiles}
     out = kinds.get(table, ParquetFiles)(store.files, f"data/{table}/{uuid.uuid4().hex}-without")
-    for each in rows:
-        out.write(each)
+    for part in rows:
+        out.write(part)
     return out.close()
 
 

@@ -42,8 +42,8 @@ def _state(stored: dict[str, Any] | None, last: Manifest) -> tuple[int | None, A
         return None, None
     old = stored.pop(OLD, None)
     if old is not None:
-        found = json.loads(old)
-        return found["version"], found["value"]
+        record = json.loads(old)
+        return record["version"], record["value"]
     for name, kind in last.state.items():
         if kind.startswith("json") and stored.get(name) is not None:
             stored[name] = msgspec.json.decode(stored[name])

@@ -74,109 +74,111 @@ class LevelReader:
         Without ``upto`` this is the end of the slice.
         """
         bound = self._high if upto is None else upto
-        due = [found for cursor in self._due for found in cursor.hashes(bound, self.since_us)]
+        due = [due_hashes for cursor in self._due for due_hashes in cursor.hashes(bound, self.since_us)]
         due.append(self._also[(self._also > self._bound) & (self._also <= bound)])
-        wanted = np.unique(np.concatenate([hashes, *due])) if any(map(len, due)) else hashes
-        wanted = wanted[wanted > self._bound]
-        found = EarlierGroups(self._pipeline, self._states, wanted, bound)
-        if len(wanted):
+        all_hashes = np.unique(np.concatenate([hashes, *due])) if any(map(len, due)) else hashes
+        all_hashes = all_hashes[all_hashes > self._bound]
+        groups = EarlierGroups(self._pipeline, self._states, all_hashes, bound)
+        if len(all_hashes):
             for cursor in reversed(self._groups):  # newest first: the newest level has the current state
-                for batch, hit in cursor.find(wanted, bound):
-                    found.add(batch, hit)
+                for batch, row_numbers in cursor.find(all_hashes, bound):
+                    groups.add(batch, row_numbers)
         self._bound = max(self._bound, bound)
-        return found
+        return groups
 
     def load_held(
-        self, found: EarlierGroups, rows: Hashes | None = None, *, holding: Hashes = _NONE, positions: Hashes = _NONE
+        self, groups: EarlierGroups, rows: Hashes | None = None, *, holding: Hashes = _NONE, positions: Hashes = _NONE
     ) -> dict[str, EarlierGroup]:
         """Return found groups with the messages they hold.
 
         The caller removes from the dictionary what it has handled; the next call returns the rest again.
 
         Args:
-            found: result of the last :meth:`find`.
+            groups: result of the last :meth:`find`.
             rows: rows to return, sorted; None for all.
             holding: rows of other groups, which continue to hold their messages; only their taken places are read.
             positions: places to look up for ``holding``.
         """
-        records = found.records(np.arange(len(found)) if rows is None else rows)
+        records = groups.records(np.arange(len(groups)) if rows is None else rows)
         restored = {record.group: record for record in records if record.held_step is not None}
         since = {name: record.held_step for name, record in restored.items()}
         if len(holding):
-            names, steps = (found.column(name, holding).to_pylist() for name in ("group", "held_step"))
+            names, steps = (groups.column(name, holding).to_pylist() for name in ("group", "held_step"))
             since.update(zip(names, steps, strict=True))
         if since:
             hashes = np.array([record.hash for record in restored.values()], dtype=np.int64)
-            whole = np.unique(hashes)
-            wanted = np.unique(np.concatenate([hashes, found.numbers("hash", holding, 0)]))
+            restored_hashes = np.unique(hashes)
+            needed_hashes = np.unique(np.concatenate([hashes, groups.numbers("hash", holding, 0)]))
             wanted_positions = np.unique(positions) if len(holding) else None
             for cursor in self._held:
-                for batch, hit in cursor.find(wanted, found.bound):
-                    selected = hit
+                for batch, row_numbers in cursor.find(needed_hashes, groups.bound):
+                    selected = row_numbers
                     if wanted_positions is not None:
-                        turn, hash_ = batch.column("turn").to_numpy()[hit], batch.column("hash").to_numpy()[hit]
-                        selected = hit[is_in(turn, wanted_positions) | is_in(hash_, whole)]
-                    self._distribute_held(batch, selected, found, restored, since)
+                        position = batch.column("turn").to_numpy()[row_numbers]
+                        hash_ = batch.column("hash").to_numpy()[row_numbers]
+                        selected = row_numbers[is_in(position, wanted_positions) | is_in(hash_, restored_hashes)]
+                    self._distribute_held(batch, selected, groups, restored, since)
         self._unhandled.update((record.group, record) for record in records)
         return self._unhandled
 
     def _distribute_held(
         self,
         batch: pa.RecordBatch,
-        hit: Hashes,
-        found: EarlierGroups,
+        row_numbers: Hashes,
+        groups: EarlierGroups,
         restored: dict[str, EarlierGroup],
         since: Mapping[str, int | None],
     ) -> None:
         """Restore the held messages of groups, or record taken places; rows before the held step are dead."""
-        rows = pa.array(hit)
+        rows = pa.array(row_numbers)
         names, steps = (batch.column(name).take(rows).to_pylist() for name in ("group", "step"))
         to_restore: list[tuple[int, EarlierGroup]] = []
-        digests, turns = batch.column("digest"), batch.column("turn").to_numpy()
-        for at, name, step in zip(hit.tolist(), names, steps, strict=True):
+        digests, positions = batch.column("digest"), batch.column("turn").to_numpy()
+        for row, name, step in zip(row_numbers.tolist(), names, steps, strict=True):
             first = since.get(name)
             if first is None or step < first:
                 continue
             if name in restored:
-                to_restore.append((at, restored[name]))
+                to_restore.append((row, restored[name]))
             else:
-                found.held_digests[name, turns.item(at)] = (digests, at)
+                groups.held_digests[name, positions.item(row)] = (digests, row)
         if to_restore:
-            self._restore(batch.take(pa.array([at for at, _ in to_restore])), [record for _, record in to_restore])
+            self._restore(batch.take(pa.array([row for row, _ in to_restore])), [record for _, record in to_restore])
 
     def _restore(self, batch: pa.RecordBatch, records: Sequence[EarlierGroup]) -> None:
         table = pa.Table.from_batches([batch])
         content = pa.Table.from_struct_array(table["message"])
         messages, bad = MessageCodec(self._pipeline, content.column_names).from_table(content)
-        for row, why in bad.items():
-            msg = f"a held message of group {table['group'][row]} no longer fits the message type: {why}"
+        for row, reason in bad.items():
+            msg = f"a held message of group {table['group'][row]} no longer fits the message type: {reason}"
             raise InputError(msg)
         rows = zip(held_keys(table), *(values(table[name]) for name in ("digest", "id", "since_us")), strict=True)
-        for at, ((epoch, turn, tie, _), digest, ident, since_us) in enumerate(rows):
-            entry = TimelineEntry(turn, digest, messages[at], epoch, ident, since_us, (content, at), tie)
-            records[at].timeline.restore(entry)
+        for index, ((epoch, position, tie, _), digest, ident, since_us) in enumerate(rows):
+            entry = TimelineEntry(position, digest, messages[index], epoch, ident, since_us, (content, index), tie)
+            records[index].timeline.restore(entry)
 
 
 def held_keys(held: pa.Table | pa.RecordBatch) -> list[HeldKey]:
     """Return the positions of held messages in their groups; those of older stores have no tie."""
-    epochs, turns, ids = (held[name].to_pylist() for name in ("epoch", "turn", "id"))
+    epochs, positions, ids = (held[name].to_pylist() for name in ("epoch", "turn", "id"))
     ties = held["tie"].to_pylist() if "tie" in held.schema.names else repeat(None, len(held))
     return [
-        (epoch, turn, tie or "", ident or "") for epoch, turn, tie, ident in zip(epochs, turns, ties, ids, strict=True)
+        (epoch, position, tie or "", ident or "")
+        for epoch, position, tie, ident in zip(epochs, positions, ties, ids, strict=True)
     ]
 
 
 def longest_waits(
-    part: StoreSlice, levels: Sequence[StoreLevel], touched: Sequence[int], ours: Sequence[DataFile]
+    part: StoreSlice, levels: Sequence[StoreLevel], touched: Sequence[int], written: Sequence[DataFile]
 ) -> tuple[int | None, int | None]:
     """Return since when messages wait longest in a slice after a step, with and without parked groups; None if none.
 
     Only groups that hold messages are read. ``touched`` are the hashes of the groups that the step wrote to
-    ``ours``, and ``levels`` those before it, oldest first.
+    ``written``, and ``levels`` those before it, oldest first.
     """
-    mine = np.sort(np.array(touched, dtype=np.int64))
-    oldest = min((file.oldest_us for file in ours if file.oldest_us is not None), default=ALL_US)
-    waiting = min((file.waiting_us for file in ours if file.waiting_us is not None), default=ALL_US)
+    touched_hashes = np.sort(np.array(touched, dtype=np.int64))
+    oldest = min((file.oldest_us for file in written if file.oldest_us is not None), default=ALL_US)
+    waiting = min((file.waiting_us for file in written if file.waiting_us is not None), default=ALL_US)
     for number, level in enumerate(levels):
         # A group that began to wait later than a known one cannot change the result.
         longer = [
@@ -185,14 +187,14 @@ def longest_waits(
             if _began_before(file.oldest_us, oldest) or _began_before(file.waiting_us, waiting)
         ]
         batches = SortedBatches(part, longer).upto(part.high)
-        found = [_waits_longer(batch, part, mine, oldest, waiting) for batch in batches]
-        alive = pa.concat_batches(found) if found else None
+        parts = [_waits_longer(batch, part, touched_hashes, oldest, waiting) for batch in batches]
+        alive = pa.concat_batches(parts) if parts else None
         for newer in levels[number + 1 :]:  # a newer level overrides this one
             if not alive:
                 break
             hashes = alive.column("hash").to_numpy()
             newer_rows = Cursor(part, newer.groups).find(hashes, part.high)
-            overridden = [batch.column("hash").to_numpy()[hit] for batch, hit in newer_rows]
+            overridden = [batch.column("hash").to_numpy()[row_numbers] for batch, row_numbers in newer_rows]
             alive = alive.filter(pa.array(~is_in(hashes, np.concatenate([_NONE, *overridden]))))
         if alive:
             oldest = min(oldest, int(_since(alive, "oldest_us").min()))

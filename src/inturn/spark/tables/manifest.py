@@ -114,9 +114,9 @@ class AppliedDecisions(msgspec.Struct, frozen=True):
             if not number_of(name):
                 files[name] = cls(name, void)
                 continue
-            taken = files.setdefault(file_of(name), cls(file_of(name), None, {}))
+            applied = files.setdefault(file_of(name), cls(file_of(name), None, {}))
             if void is not None:
-                taken.voids[number_of(name)] = void
+                applied.voids[number_of(name)] = void
         return list(files.values())
 
     def verdict(self, name: str) -> str:
@@ -244,34 +244,34 @@ class SparkStore:
             raise StoreError(f"{self.location} is not a store; create one with inturn.spark.batch(…, store=…)")
         return about
 
-    def open(self, wanted: StoreIdentity, *, buckets: int | None) -> StoreIdentity:
+    def open(self, identity: StoreIdentity, *, buckets: int | None) -> StoreIdentity:
         """Open the store for a pipeline; create it if it does not exist.
 
         Raises:
             StoreMismatch: if it belongs to another pipeline, or has another number of buckets.
             StoreError: if it cannot be created.
         """
-        there = self.identity()
-        if there is None:
+        existing = self.identity()
+        if existing is None:
             names = self.files.names("")
-            there = self.identity()  # another writer may have created it meanwhile, with its files
-            if there is None:
+            existing = self.identity()  # another writer may have created it meanwhile, with its files
+            if existing is None:
                 self._check_lost(names)
                 if any(not PurePosixPath(name).name.startswith(".") for name in names):
                     raise StoreError(f"{self.location} is neither a store nor empty; use an empty or new directory")
-        if there is None:
+        if existing is None:
             with contextlib.suppress(StoreConflict):
-                self.files.create(ABOUT, _pretty(wanted))
-            there = self.identity() or wanted
+                self.files.create(ABOUT, _pretty(identity))
+            existing = self.identity() or identity
         for name in ("pipeline", "group", "order", "id"):
-            mine, theirs = getattr(wanted, name), getattr(there, name)
-            if mine != theirs:
-                msg = f"{self.location} is the store of a pipeline with {name} {theirs!r}, not {mine!r}"
+            requested, stored = getattr(identity, name), getattr(existing, name)
+            if requested != stored:
+                msg = f"{self.location} is the store of a pipeline with {name} {stored!r}, not {requested!r}"
                 raise StoreMismatch(msg + "; use another store")
-        if buckets not in (None, there.buckets):
-            msg = f"{self.location} was created with {there.buckets} buckets, not {buckets}; omit buckets="
+        if buckets not in (None, existing.buckets):
+            msg = f"{self.location} was created with {existing.buckets} buckets, not {buckets}; omit buckets="
             raise StoreMismatch(msg)
-        return there
+        return existing
 
     def _check_lost(self, names: list[str]) -> None:
         """Check, by the names of its files, that a location without an identity file has no steps either."""
@@ -289,12 +289,12 @@ class SparkStore:
         Raises:
             StoreError: if the last manifests are missing.
         """
-        found = found_steps(self.files)
-        lost = lost_steps(found)
+        steps = found_steps(self.files)
+        lost = lost_steps(steps)
         if lost != self._logged_lost:
             log.warning("%s", lost_steps_text(self.files, lost))
             self._logged_lost = lost
-        return found
+        return steps
 
     def has_step(self, step: int) -> bool:
         """Return whether the manifest of a step exists."""
@@ -359,12 +359,12 @@ class SparkStore:
 
         ``most``: see :meth:`DecisionLog.pending`.
         """
-        return self.decisions.pending({each.name for each in last.decisions} if last else set(), most)
+        return self.decisions.pending({applied.name for applied in last.decisions} if last else set(), most)
 
     def archive(self, manifest: Manifest) -> None:
         """Move the decisions that a committed step applied to ``decisions/taken``."""
-        for taken in manifest.decisions:
-            self.decisions.archive(taken.name)
+        for applied in manifest.decisions:
+            self.decisions.archive(applied.name)
 
     def vacuum(self, manifest: Manifest) -> None:
         """Reduce an old step's manifest to its counts, outputs and rejected messages; drop the state of groups."""

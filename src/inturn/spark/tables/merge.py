@@ -43,7 +43,7 @@ def merge(part: StoreSlice, levels: Sequence[StoreLevel], states: StateCodec, na
         alive = _held_steps(newest)
         for rows in concat_alike(_still_held(batch, alive) for walk in waiting for batch in walk.upto(bound)):
             out["held"].write(by_hash(rows))
-    return {table: each.close() for table, each in out.items()}
+    return {table: writer.close() for table, writer in out.items()}
 
 
 def newest_groups(
@@ -61,9 +61,9 @@ def newest_groups(
         bound = min(walk.last for walk in walks)
         if bound == PAST:
             return
-        found = [batch for walk in reversed(walks) for batch in walk.upto(bound)]
-        if found:
-            yield bound, _newest(pa.concat_tables([read(batch) for batch in found]))
+        batches = [batch for walk in reversed(walks) for batch in walk.upto(bound)]
+        if batches:
+            yield bound, _newest(pa.concat_tables([read(batch) for batch in batches]))
 
 
 class _RangeReader:

@@ -78,9 +78,9 @@ class GroupRows:
         """Return the rows of a stored batch."""
         columns = {name: batch.column(name) for name in _GROUPS}
         state = batch.column("state")
-        there = dict(zip((field.name for field in state.type), state.flatten(), strict=True))
+        fields = dict(zip((field.name for field in state.type), state.flatten(), strict=True))
         for number, (name, kind) in enumerate(zip(self.fields, self._kinds, strict=True)):
-            columns[f"{STATE}{number}"] = there[name] if name in there else pa.nulls(len(batch), kind)
+            columns[f"{STATE}{number}"] = fields[name] if name in fields else pa.nulls(len(batch), kind)
         return pa.RecordBatch.from_pydict(columns)
 
 

@@ -89,7 +89,7 @@ class Cursor:
 
     def read_rows(self, hashes: Hashes, upto: int) -> Iterator[pa.RecordBatch]:
         """Return the rows with one of ``hashes`` (sorted, unique) up to ``upto``; the next call continues after it."""
-        return (batch.take(pa.array(hit)) for batch, hit in self.find(hashes, upto))
+        return (batch.take(pa.array(row_numbers)) for batch, row_numbers in self.find(hashes, upto))
 
     def find(self, hashes: Hashes, upto: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
         """Yield the same rows as pairs of a record batch and the row numbers in it."""
@@ -98,9 +98,9 @@ class Cursor:
             first, last = np.searchsorted(hashes, batches.first), np.searchsorted(hashes, batches.last, side="right")
             if last > first:
                 batch = batches.read()
-                hit = _hits(batch.column("hash").to_numpy(), hashes[first:last])
-                if len(hit):
-                    yield batch, hit
+                row_numbers = _hits(batch.column("hash").to_numpy(), hashes[first:last])
+                if len(row_numbers):
+                    yield batch, row_numbers
             if batches.last > upto:
                 return
             batches.advance()
@@ -113,11 +113,11 @@ def is_in(values: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
     return np.asarray(known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values)
 
 
-def _hits(rows: Hashes, wanted: Hashes) -> Hashes:
-    """Return the positions in ``rows`` of the values in ``wanted``; both are sorted, and ``wanted`` is unique."""
-    if len(wanted) * 8 > len(rows):
-        return np.flatnonzero(is_in(rows, wanted))
-    begin, end = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, side="right")
+def _hits(rows: Hashes, hashes: Hashes) -> Hashes:
+    """Return the positions in ``rows`` of the values in ``hashes``; both are sorted, and ``hashes`` is unique."""
+    if len(hashes) * 8 > len(rows):
+        return np.flatnonzero(is_in(rows, hashes))
+    begin, end = np.searchsorted(rows, hashes), np.searchsorted(rows, hashes, side="right")
     sizes = end - begin
     # Two groups may share a hash, so each value has a range of rows; concatenate the ranges.
     offsets = np.repeat(begin - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)

@@ -48,16 +48,16 @@ def found_steps(files: Storage) -> list[int]:
     Raises:
         StoreError: if the last manifests are missing; the text names them.
     """
-    found = _list_steps(files)
-    last, head = max(found, default=0), _head(files).step
+    steps = _list_steps(files)
+    last, head = max(steps, default=0), _head(files).step
     if last < head:
         raise _missing_error(files, [*range(last + 1, head + 1)])
-    return sorted(found)
+    return sorted(steps)
 
 
-def lost_steps(found: Sequence[int]) -> list[int]:
+def lost_steps(steps: Sequence[int]) -> list[int]:
     """Return the numbers of the steps before the last found one whose manifests do not exist."""
-    return sorted(set(range(1, found[-1])).difference(found)) if found else []
+    return sorted(set(range(1, steps[-1])).difference(steps)) if steps else []
 
 
 def lost_steps_text(files: Storage, steps: Sequence[int]) -> str:
@@ -75,11 +75,11 @@ def all_steps(files: Storage) -> list[int]:
     Raises:
         StoreError: if manifests are missing; the text names them.
     """
-    found = found_steps(files)
-    lost = lost_steps(found)
+    steps = found_steps(files)
+    lost = lost_steps(steps)
     if lost:
         raise StoreError(lost_steps_text(files, lost))
-    return found
+    return steps
 
 
 def last_step(files: Storage, known: int = 0, writer: str = "") -> int:

@@ -53,13 +53,13 @@ class Storage(ABC):
         except StoreError as error:
             refused = isinstance(error, StoreConflict)
             try:
-                there = self.read(name)
+                existing = self.read(name)
             except StoreError:
                 unknown = "it may have been written nevertheless, and cannot be read back: check before you retry"
                 raise StoreError(f"{error}; {unknown}") from error
-            if there == data:
+            if existing == data:
                 return
-            if there is not None and not refused:
+            if existing is not None and not refused:
                 raise StoreConflict(f"{self.full_name(name)} already exists") from error
             raise
 
@@ -103,12 +103,12 @@ class Storage(ABC):
         return f"{self.location}/{name}"
 
     @contextlib.contextmanager
-    def store_errors(self, what: str, name: str) -> Iterator[None]:
+    def store_errors(self, action: str, name: str) -> Iterator[None]:
         """Turn a failure into a :class:`StoreError` that names the operation and the file."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            msg = f"cannot {what} {self.full_name(name)}: {getattr(error, 'strerror', None) or error}"
+            msg = f"cannot {action} {self.full_name(name)}: {getattr(error, 'strerror', None) or error}"
             raise StoreError(msg) from error
 
 
@@ -154,8 +154,8 @@ class DirectoryStorage(Storage):
     def names(self, folder: str) -> list[str]:
         with self.store_errors("read", folder):
             below = len(f"{self._root}/")
-            found = os.walk(self._root / folder)  # much cheaper than rglob(), which matters for many steps
-            return [f"{place}/{name}"[below:] for place, _, names in found for name in names]
+            folders = os.walk(self._root / folder)  # much cheaper than rglob(), which matters for many steps
+            return [f"{place}/{name}"[below:] for place, _, names in folders for name in names]
 
     def modified_s(self, name: str) -> float:
         return (self._root / name).stat().st_mtime
@@ -229,8 +229,8 @@ class ObjectStorage(Storage):
 
     def names(self, folder: str) -> list[str]:
         with self._object_errors("list", folder):
-            found = (each for batch in self._api.list(self._store, folder) for each in batch)
-            return [each["path"] for each in found if not _is_folder_marker(each["path"], each["size"])]
+            entries = (entry for batch in self._api.list(self._store, folder) for entry in batch)
+            return [entry["path"] for entry in entries if not _is_folder_marker(entry["path"], entry["size"])]
 
     def modified_s(self, name: str) -> float:
         with self._object_errors("read", name):
@@ -248,13 +248,13 @@ class ObjectStorage(Storage):
         return self._files.open_output_stream(f"{self._base}/{name}")
 
     @contextlib.contextmanager
-    def _object_errors(self, what: str, name: str) -> Iterator[None]:
+    def _object_errors(self, action: str, name: str) -> Iterator[None]:
         from obstore.exceptions import BaseError
 
         try:
             yield
         except (BaseError, FileNotFoundError) as error:
-            raise StoreError(f"cannot {what} {self.full_name(name)}: {str(error).splitlines()[0]}") from error
+            raise StoreError(f"cannot {action} {self.full_name(name)}: {str(error).splitlines()[0]}") from error
 
 
 def storage(location: str | os.PathLike[str]) -> Storage:

@@ -57,7 +57,7 @@ class TableFiles(ABC):
     def _flush(self, part: "_FileDraft") -> None:
         if not part.waiting:
             return
-        table = pa.concat_tables([each.cast(part.schema) for each in part.waiting])
+        table = pa.concat_tables([piece.cast(part.schema) for piece in part.waiting])
         part.waiting, part.rows = [], 0
         with self._files.store_errors("write", part.path):
             if part.writer is None:
@@ -117,13 +117,13 @@ class _FileDraft:
             hashes = table["hash"].to_numpy()
             self._firsts += hashes[:: limits.ROW_GROUP_ROWS].tolist()
             self._high = int(hashes[-1])
-        for column, found in (("waiting_us", self._waiting), ("oldest_us", self._since)):
+        for column, minima in (("waiting_us", self._waiting), ("oldest_us", self._since)):
             if column in table.column_names and table[column].null_count < len(table):
-                found.append(pc.min(table[column]).as_py())
+                minima.append(pc.min(table[column]).as_py())
 
     def data_file(self) -> DataFile:
         low = self._firsts[0] if self._firsts else 0
-        waiting, oldest = (min(found, default=None) for found in (self._waiting, self._since))
+        waiting, oldest = (min(minima, default=None) for minima in (self._waiting, self._since))
         return DataFile(self.path, self._written, low, self._high, waiting, oldest, self._firsts)
 
 
@@ -142,10 +142,10 @@ def concat_alike(tables: Iterable[pa.Table]) -> list[pa.Table]:
     """Concatenate the tables that have the same columns; return one table for each set of columns."""
     alike: list[list[pa.Table]] = []
     for table in tables:
-        for found in alike:
-            if found[0].schema.equals(table.schema):
-                found.append(table.cast(found[0].schema))
+        for matching in alike:
+            if matching[0].schema.equals(table.schema):
+                matching.append(table.cast(matching[0].schema))
                 break
         else:
             alike.append([table])
-    return [pa.concat_tables(each) for each in alike]
+    return [pa.concat_tables(matching) for matching in alike]

@@ -89,13 +89,31 @@ class StepWriter:
 
     def group(self, hash_: int, group: Group, held_step: int | None) -> None:
         """Keep a group as it is now; ``held_step`` is the first step whose held messages of it are still held."""
-        line = group.timeline
+        timeline = group.timeline
         self.touched.append(hash_)
-        held = len(line.held)
-        oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None) if held else None
-        skipped = json.dumps(line.skipped) if line.skipped else None
-        row: tuple[Any, ...] = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
-        row += (skipped, held, held_step if held else None, line.since_us(), oldest, self._step, line.conflicts or None)
+        held = len(timeline.held)
+        oldest = (
+            min((e.since_us for e in timeline.held.values() if e.since_us is not None), default=None) if held else None
+        )
+        skipped = json.dumps(timeline.skipped) if timeline.skipped else None
+        row: tuple[Any, ...] = (
+            hash_,
+            group.name,
+            timeline.epoch,
+            timeline.reached,
+            timeline.status,
+            timeline.error,
+            timeline.memory,
+        )
+        row += (
+            skipped,
+            held,
+            held_step if held else None,
+            timeline.since_us(),
+            oldest,
+            self._step,
+            timeline.conflicts or None,
+        )
         self._groups.append(row)
         self._new_states.append(group.fold.state)
 
@@ -109,8 +127,8 @@ class StepWriter:
         held = group.timeline.held
         for key in sorted(keys):
             content, row = held[key].ref
-            _, taken, rows = self._held.setdefault(id(content), (content, [], []))
-            taken.append((hash_, group.name, held[key]))
+            _, entries, rows = self._held.setdefault(id(content), (content, [], []))
+            entries.append((hash_, group.name, held[key]))
             rows.append(row)
 
     def hold_rows(self, columns: Mapping[str, pa.Array], content: pa.Table) -> None:
@@ -128,10 +146,10 @@ class StepWriter:
             self._out["groups"].write(table)
             self._out["unsettled"].write(unsettled(table))
         waiting, self._held_tables = self._held_tables, []
-        for content, taken, rows in self._held.values():
+        for content, entries, rows in self._held.values():
             place = [
                 (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step, e.tie or None)
-                for hash_, name, e in taken
+                for hash_, name, e in entries
             ]
             messages = content.take(pa.array(rows)).combine_chunks().to_struct_array()
             waiting.append(_table(HELD, place).append_column("message", messages))
@@ -198,8 +216,8 @@ class StepWriter:
 def _filled(kinds: dict[str, pa.DataType], columns: Mapping[str, pa.Array], step: int) -> pa.Table:
     """Return a table of these columns, with nulls for the absent ones."""
     rows = len(columns["hash"])
-    given = {**columns, "step": pa.repeat(step, rows)}
-    arrays = [given[name].cast(kind) if name in given else pa.nulls(rows, kind) for name, kind in kinds.items()]
+    available = {**columns, "step": pa.repeat(step, rows)}
+    arrays = [available[name].cast(kind) if name in available else pa.nulls(rows, kind) for name, kind in kinds.items()]
     return pa.Table.from_arrays(arrays, names=list(kinds))
 
 
@@ -219,8 +237,8 @@ def _contents(refs: Sequence[tuple[pa.Table, int]]) -> list[dict[str, Any]]:
         rows.setdefault(id(table), {})[row] = None
     read = {
         (key, row): content
-        for key, wanted in rows.items()
-        for row, content in zip(wanted, _plain(tables[key].take(pa.array(list(wanted)))), strict=True)
+        for key, row_numbers in rows.items()
+        for row, content in zip(row_numbers, _plain(tables[key].take(pa.array(list(row_numbers)))), strict=True)
     }
     return [read[id(table), row] for table, row in refs]
 
@@ -233,6 +251,6 @@ def _plain(table: pa.Table) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
     except (KeyError, ValueError):  # ValueError comes from a map within a struct
-        each = (table.slice(row, 1) for row in range(len(table)))
-        rows = [_plain(row)[0] if len(table) > 1 else row.to_pylist()[0] for row in each]
+        slices = (table.slice(row, 1) for row in range(len(table)))
+        rows = [_plain(row)[0] if len(table) > 1 else row.to_pylist()[0] for row in slices]
     return rows
