@@ -70,7 +70,7 @@ def test_ingest_check_run_status_pause_seek_and_resume() -> None:
         "rejected": 1,
         "kept": 1,
         "dropped": 0,
-        "trouble": None,
+        "error": None,
         "moved": 0,
         "lag": 0,
         "age_s": 0,

@@ -504,9 +504,7 @@ def test_drop_of_the_first_message_leaves_the_gap_behind_it() -> None:
     before = pipe.replay(arrive([*history(BAD), *revisions(5)]), now=at(0))
     result = done(pipe, before, about(before, DecisionAction.DROP), now=at(9))
     assert status(result) is Status.WAITING
-    assert pipe.replay([], now=at(10), after=result).errors == {
-        "a": "revision 2 is missing and the wait has expired"
-    }
+    assert pipe.replay([], now=at(10), after=result).errors == {"a": "revision 2 is missing and the wait has expired"}
 
 
 @every_grade

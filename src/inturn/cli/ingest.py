@@ -205,8 +205,8 @@ def status(
     for row in rows:
         counts = ["" if row[name] is None else f"{row[name]:,}" for name in _COUNTS]
         status = f"{row['status']}: {row['note']}" if row["note"] else row["status"]
-        if row["trouble"]:
-            status += f"; waits: {row['trouble']}"
+        if row["error"]:
+            status += f"; waits: {row['error']}"
         if row["moved_s"] is not None:
             status += f"; moved {row['moved_s']:,.0f} s ago"
         position = "" if row["position"] is None else json.dumps(row["position"])
@@ -231,11 +231,15 @@ def _rows(db: "Database", name: str) -> list[dict[str, Any]]:
     partitions = control.partitions()
     rows = [
         _row(name, partition, now_ms)
-        | {"moved": moved.get(partition.name, 0), "kept": kept_counts.pop(partition.name, 0), "trouble": problems.get(partition.owner or ""),}
+        | {
+            "moved": moved.get(partition.name, 0),
+            "kept": kept_counts.pop(partition.name, 0),
+            "error": problems.get(partition.owner or ""),
+        }
         for partition in partitions
     ]
     for partition, count in kept_counts.items():  # of a webhook, which has no position and no owner
-        row = _row(name, SourcePartition(partition, rejected=count), now_ms) | {"kept": count, "trouble": None}
+        row = _row(name, SourcePartition(partition, rejected=count), now_ms) | {"kept": count, "error": None}
         rows.append(row | {"moved": 0, "status": "webhook"})
     return rows
 

@@ -105,7 +105,7 @@ class SourceRun:
 
     @property
     def is_ready(self) -> bool:
-        """True while the source is read without trouble."""
+        """True while the source is read without errors."""
         return self.host is not None and self.host.report.is_ready
 
     def status(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ INGEST_REQUEST_S: Final = 5.0
 """Time within which a source's broker must answer a request, such as for its partitions."""
 
 INGEST_STALL_S: Final = 60.0
-"""Time without a finished round after which a source is reported as in trouble."""
+"""Time without a finished round after which a source is reported as failing."""
 
 RABBITMQ_PREFETCH: Final = 500
 """Number of messages that RabbitMQ delivers before the first of them is committed, by default."""

@@ -85,7 +85,7 @@ class IngestReport:
 
     @property
     def is_ready(self) -> bool:
-        """True while the source is read without trouble; a full queue counts only after a minute."""
+        """True while the source is read without errors; a full queue counts only after a minute."""
         return self._last_progress_s is not None and not self.error and not self._stuck_s()
 
     @property

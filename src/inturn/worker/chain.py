@@ -1,7 +1,7 @@
 """A chain of pipelines: outputs become messages of a queue of the same database, in the commit that produces them.
 
 There is only one commit, so each output is sent exactly once, whatever the queue's deduplication window. A full queue
-accepts as many outputs as it has room for. The others stay in the outbox; until then turns with further outputs wait.
+accepts as many outputs as it has room for. The others stay in the outbox; until then tasks with further outputs wait.
 """
 
 from collections.abc import Sequence
@@ -81,22 +81,22 @@ class Chain:
     def send(
         self, store: QueueAndPipelineStore, info: PipelineInfo, updates: Sequence[GroupUpdate], claims: int, now_ms: int
     ) -> tuple[list[GroupUpdate], int, int]:
-        """Send outputs as far as there is room: those of the outbox, which are older, and then those of turns.
+        """Send outputs as far as there is room: those of the outbox, which are older, and then those of tasks.
 
         Args:
             store: the store.
             info: the pipeline.
-            updates: the updates by turns.
+            updates: the updates by tasks.
             claims: the maximum number of groups whose outputs are read from the outbox.
             now_ms: the time.
 
         Returns:
             The updates with the outputs that go to the outbox: those without room, and those of groups with earlier
             outputs in the outbox. The number of outputs that were sent from the outbox. The number of all outputs
-            sent, from the outbox and from turns.
+            sent, from the outbox and from tasks.
 
         Raises:
-            QueueFull: if there is no room for outputs of turns.
+            QueueFull: if there is no room for outputs of tasks.
             NoSuchQueue: if the queue was deleted.
         """
         drained, is_full = self._drain(store, info, claims, now_ms) if claims else (0, False)
@@ -144,7 +144,7 @@ class Chain:
         return len(fitting)
 
     def _draft(self, output: OutputRecord) -> Draft:
-        """Return the message of an output; it continues the trace of the turn that emitted the output."""
+        """Return the message of an output; it continues the trace of the task that emitted the output."""
         return self._message(output.output, output.group, output.effect_id, output.trace)
 
     def _message(self, text: str, group: str, effect_id: str, trace: str | None = None) -> Draft:

@@ -1,7 +1,7 @@
 """Conversion between the stored form and the pipeline's form of messages, groups and outputs.
 
 Messages are JSON bodies, completed from their envelopes. Groups are MessagePack, never pickle. A state that would not
-decode to an equal value is refused, so that this turn and the next see the same state.
+decode to an equal value is refused, so that this task and the next see the same state.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Dry runs of decisions about a pipeline in a database: turns like those of a worker, without any change."""
+"""Dry runs of decisions about a pipeline in a database: tasks like those of a worker, without any change."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,24 @@
-"""One turn of one group: its decisions and messages go through the timeline and the handler, outside any transaction.
+"""One task of one group: its decisions and messages go through the timeline and the handler, outside any transaction.
 
-Only the held messages and marks that the turn can use are loaded. The result is plain values, which the store keeps all
+Only the held messages and marks that the task can use are loaded. The result is plain values, which the store keeps all
 together or not at all.
+
+The stages of a task::
+
+    read     decode the messages; those that cannot be decoded, or are of another group, are rejected
+    restore  build the timeline from the group's record; load the held messages and marks that may matter
+    apply    decisions, then messages in the order of the queue, then the end of waits (core/pipeline/fold.py)
+    compare  what is held now with what was loaded: new and changed rows, and rows that are gone
+
+A group may hold a million messages. All of them are loaded only if any of them may matter: for a decision, the end of a
+wait or of the input, or when the messages release few. Otherwise only copies of the received messages are looked up,
+and the released ones are read in order, in growing parts. What never happens:
+
+- A held message that was not loaded is changed or counted as gone: the count of held messages is that of the record,
+  plus what was added.
+- A wait is forgotten because its message was not loaded: the record has the start of the longest wait, and the stored
+  rows are asked for the next one when that message is gone.
+- The store is changed, or a transaction held, while a handler runs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class GroupResult:
-    """The result of a turn.
+    """The result of a task.
 
     Attributes:
         update: the update of the group; None if the group does not exist and is not created.
@@ -65,7 +82,7 @@ class GroupTask:
         deliveries: the messages, leased until the result is stored.
         decisions: decisions about the group, applied before the messages.
         record: the stored group; None if it is new.
-        now_us: the time of the turn.
+        now_us: the time of the task.
         until_ms: the end of the first lease to expire.
         is_alone: whether nothing else runs at the same time: it may kill its process, since it may have killed one
             before.
@@ -79,7 +96,7 @@ class GroupTask:
         is_given_up: whether it was stopped before it was done.
         took_s: how long it took.
         retries: how often the handler was called again.
-        trace: the W3C traceparent of the turn, if it is traced.
+        trace: the W3C traceparent of the task, if it is traced.
     """
 
     group: str | None
@@ -102,7 +119,7 @@ class GroupTask:
     trace: str | None = None
 
     def add(self, delivery: Delivery) -> None:
-        """Add a message, before the turn begins."""
+        """Add a message, before the task begins."""
         self.deliveries.append(delivery)
         self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
         self.is_alone |= delivery.lapsed
@@ -123,14 +140,14 @@ class StoreReader(Protocol):
 
 
 class GroupRunner:
-    """Runs turns of one pipeline, from any number of threads.
+    """Runs tasks of one pipeline, from any number of threads.
 
     Args:
         pipeline: the pipeline.
         read_store: reads data stored in addition to a group's record.
         sleep: waits before a handler is retried.
         check: raises if outputs, as JSON, cannot be sent; their message then parks its group.
-        retried: called for each retry with the turn, the error, and the pause in seconds.
+        retried: called for each retry with the task, the error, and the pause in seconds.
     """
 
     def __init__(
@@ -150,7 +167,7 @@ class GroupRunner:
         self._retried = retried
 
     def run(self, task: GroupTask) -> GroupResult:
-        """Run a turn.
+        """Run a task.
 
         Raises:
             HandlerError: if the handler is not pure, so that a state cannot be rebuilt.
@@ -223,7 +240,7 @@ class GroupRunner:
         return entries
 
     def _restore(self, task: GroupTask, timeline: Timeline, entries: Sequence[TimelineEntry]) -> bool:
-        """Load the held messages and marks that this turn can use; return whether those are all held messages."""
+        """Load the held messages and marks that this task can use; return whether those are all held messages."""
         stored = task.record
         if stored is None:
             return True

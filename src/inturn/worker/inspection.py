@@ -70,7 +70,7 @@ def apply_decisions(
 
 
 def _run(runner: GroupRunner, unit: UnitOfWork, tasks: list[GroupTask]) -> None:
-    """Run turns one after the other, and extend their leases regularly."""
+    """Run tasks one after the other, and extend their leases regularly."""
     extended_s = time.monotonic()
     for task in tasks:
         task.result = runner.run(task)
@@ -84,7 +84,7 @@ def _run(runner: GroupRunner, unit: UnitOfWork, tasks: list[GroupTask]) -> None:
 
 @contextmanager
 def _nacked_on_error(unit: UnitOfWork, tasks: list[GroupTask]) -> Iterator[None]:
-    """Release the leases of the turns if the block raises."""
+    """Release the leases of the tasks if the block raises."""
     try:
         yield
     except BaseException:
@@ -94,7 +94,7 @@ def _nacked_on_error(unit: UnitOfWork, tasks: list[GroupTask]) -> Iterator[None]
 
 
 def _save(unit: UnitOfWork, tasks: list[GroupTask]) -> list[GroupTask]:
-    """Store the results of turns; return the turns whose groups no worker has changed. The others are found again."""
+    """Store the results of tasks; return the tasks whose groups no worker has changed. The others are found again."""
     back: list[GroupTask] = []
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The report of a worker on its turns and deliveries: log records, measurements, and spans if there is an observer."""
+"""The report of a worker on its tasks and deliveries: log records, measurements, and spans if there is an observer."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -32,7 +32,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         self._pipeline, self._queue, self._to = pipeline, queue, to
 
     def run(self, task: GroupTask, run: Callable[[GroupTask], GroupResult]) -> GroupResult:
-        """Run a turn and measure its duration."""
+        """Run a task and measure its duration."""
         began_s = time.perf_counter()
         try:
             watched = None
@@ -67,7 +67,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         _LOG.info("retry", self._pipeline, text, payload=payload, pipeline=self._pipeline, **more)
 
     def stored(self, tasks: Iterable[GroupTask], sent: Iterable[DeliveryAttempt], chained: int) -> None:
-        """Report the turns and the deliveries of a committed transaction, and the outputs that became messages."""
+        """Report the tasks and the deliveries of a committed transaction, and the outputs that became messages."""
         if chained and observer.active is not None:
             observer.active.forwarded(self._to, chained)
         for task in tasks:
@@ -125,15 +125,15 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
             _OUTBOX.info("retry", self._pipeline, f"{text}retry in %(pause_s)s s", payload=error, **about)
 
     def lost_leases(self, tasks: Sequence[GroupTask]) -> None:
-        """Report turns whose results were discarded because their leases had expired."""
+        """Report tasks whose results were discarded because their leases had expired."""
         self._measures.lost_leases += len(tasks)
         for task in tasks:
-            text = "the lease of a turn of group %(group)r of %(pipeline)r expired after %(took_s).3f s in its handler"
+            text = "the lease of a task of group %(group)r of %(pipeline)r expired after %(took_s).3f s in its handler"
             about = {"pipeline": self._pipeline, "queue": self._queue, "group": task.group}
             _LOG.warning("lost_lease", self._pipeline, text, took_s=task.took_s, **about)
 
     def overtaken(self, groups: Collection[str]) -> None:
-        """Report groups that another worker has changed during their turns, which are run again."""
+        """Report groups that another worker has changed during their tasks, which are run again."""
         for group in groups:
-            text = "group %(group)r of %(pipeline)r was changed by another worker; its turn is run again"
+            text = "group %(group)r of %(pipeline)r was changed by another worker; its task is run again"
             _LOG.warning("overtaken", self._pipeline, text, pipeline=self._pipeline, queue=self._queue, group=group)

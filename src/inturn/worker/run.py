@@ -44,7 +44,7 @@ def work(
         until: ``empty`` returns once the queue is empty and everything is delivered.
         final: with ``until="empty"``, for ``Timestamp``: the input is complete, so messages that wait for a later time
             are released once the queue is empty.
-        grace_s: how long a stop waits for running turns, in seconds.
+        grace_s: how long a stop waits for running tasks, in seconds.
 
     Returns:
         The counts of the messages that this call processed.

@@ -1,7 +1,7 @@
 """Work that may have killed a process: it runs alone, so that if the process is killed again, the cause is known.
 
-A turn of a group runs alone if no other work begins at the same time. A delivery runs alone if no other delivery is
-made at the same time; turns continue, since a receiver may be slow, except for turns that are to run alone. Both wait
+A task of a group runs alone if no other work begins at the same time. A delivery runs alone if no other delivery is
+made at the same time; tasks continue, since a receiver may be slow, except for tasks that are to run alone. Both wait
 until all work that could also be the cause has ended, and no such work begins in the meantime. Work that has run for
 longer than ``limits.ALONE_S`` delays nothing: it may never end.
 """
@@ -22,7 +22,7 @@ class RecentWork(NamedTuple):
     """The present work that is recent enough to be the cause if the process is killed.
 
     Attributes:
-        tasks: the turns.
+        tasks: the tasks.
         sendings: the deliveries.
     """
 
@@ -31,7 +31,7 @@ class RecentWork(NamedTuple):
 
     @classmethod
     def of(cls, tasks: Iterable[GroupTask], sendings: Iterable[DeliveryAttempt]) -> "RecentWork":
-        """Return the recent ones of these turns and deliveries."""
+        """Return the recent ones of these tasks and deliveries."""
         since_s = time.monotonic() - limits.ALONE_S
         return cls(
             [task for task in tasks if task.began_s > since_s],
@@ -40,7 +40,7 @@ class RecentWork(NamedTuple):
 
     @property
     def is_alone(self) -> bool:
-        """True if a turn runs, or waits, that is to run alone."""
+        """True if a task runs, or waits, that is to run alone."""
         return any(task.is_alone for task in self.tasks)
 
     @property
@@ -50,7 +50,7 @@ class RecentWork(NamedTuple):
 
     @property
     def is_busy(self) -> bool:
-        """True if a turn that is to run alone would have to wait."""
+        """True if a task that is to run alone would have to wait."""
         return bool(self.tasks) or self.delivers_alone
 
 
@@ -77,7 +77,7 @@ class WorkStarter:
             self._begin(work)
 
     def begin(self, company: RecentWork) -> None:
-        """Begin the first waiting work if it would run alone; turns that wait for another attempt do not count."""
+        """Begin the first waiting work if it would run alone; tasks that wait for another attempt do not count."""
         first = self.waiting[0]
         tasks = [task for task in company.tasks if task not in self.waiting and not task.is_asleep]
         sendings = [sending for sending in company.sendings if sending not in self.waiting]

@@ -42,7 +42,7 @@ class TableRows:
     def write(
         self, store: QueueAndPipelineStore, info: PipelineInfo, updates: Sequence[GroupUpdate]
     ) -> list[GroupUpdate]:
-        """Write the outputs of turns; return the updates with those outputs that go to the outbox."""
+        """Write the outputs of tasks; return the updates with those outputs that go to the outbox."""
         makers = [update.record.group for update in updates if update.outputs]
         if not makers:
             return list(updates)

@@ -138,8 +138,8 @@ def receives(ahead: int, concurrency: int, busy: int, free: int) -> list[int]:
 
     Args:
         ahead: the number of messages that are done in the time ahead.
-        concurrency: the maximum number of groups whose turns run at once.
-        busy: the number of groups whose turns were running.
+        concurrency: the maximum number of groups whose tasks run at once.
+        busy: the number of groups whose tasks were running.
         free: the number of free places.
     """
     at_work = min(max(busy, 1), concurrency)
@@ -147,6 +147,6 @@ def receives(ahead: int, concurrency: int, busy: int, free: int) -> list[int]:
     if share <= 1:
         return [1] * max(free, 0)
     rest = ahead // concurrency
-    if rest:  # turns are short: fetch some messages before places are free
+    if rest:  # tasks are short: fetch some messages before places are free
         return [share] * at_work + [rest] * (concurrency - at_work)
     return [share] * min(at_work, free) + [1] * (free - at_work)

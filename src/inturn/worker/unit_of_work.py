@@ -1,7 +1,7 @@
 """The worker's transactions: each does everything that is due, as one command of the writer.
 
-A transaction stores the results of turns with their acknowledgements and extends leases. It returns new messages,
-decisions and expired waits, with their groups. So many groups share one commit, and a running turn holds no lock.
+A transaction stores the results of tasks with their acknowledgements and extends leases. It returns new messages,
+decisions and expired waits, with their groups. So many groups share one commit, and a running task holds no lock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -74,14 +74,14 @@ class UnitOfWork:
         self.lease_ms: int = writer.run(StoreCall(queue or "", self._open))
 
     def lease_of(self, task: GroupTask) -> int:
-        """Return the length of the shortest lease of a turn, in milliseconds."""
+        """Return the length of the shortest lease of a task, in milliseconds."""
         return min(self.lease_ms, TURN_LEASE_MS) if task.begin_count else self.lease_ms
 
     def run(self, request: WorkRequest) -> WorkResult:
         """Run one transaction.
 
         Raises:
-            LeaseLost: if a turn cannot be kept because its lease has expired; nothing is changed then.
+            LeaseLost: if a task cannot be kept because its lease has expired; nothing is changed then.
             Overtaken: if another worker has changed a group in the meantime; nothing is changed then.
             ChainRefused: if the queue of the chain is full or was deleted; nothing is changed then.
         """
@@ -147,7 +147,7 @@ class UnitOfWork:
     def _settle(
         self, store: QueueAndPipelineStore, info: PipelineInfo, request: WorkRequest, outcome: WorkResult
     ) -> None:
-        """Store the results of turns and acknowledge their messages: all of the turns, or none."""
+        """Store the results of tasks and acknowledge their messages: all of the tasks, or none."""
         actions = [
             *((task, SettleAction.ACK) for task in request.done),
             *((task, SettleAction.NACK) for task in request.nacked),  # not begun, or tried again
@@ -187,7 +187,7 @@ class UnitOfWork:
             store.pipelines.save_begun(info.number, ended, outcome.now_ms)
 
     def _changes(self, task: GroupTask, act: SettleAction) -> list[Settlement]:
-        """Return the change of each message of a turn."""
+        """Return the change of each message of a task."""
         if act is SettleAction.NACK:
             return [
                 Settlement(delivery.entry.sequence_number, delivery.token, act, attempts=delivery.attempts - 1)
@@ -204,7 +204,7 @@ class UnitOfWork:
         updates: list[GroupUpdate],
         outcome: WorkResult,
     ) -> None:
-        """Store the groups and the counts of turns, and the results of their decisions."""
+        """Store the groups and the counts of tasks, and the results of their decisions."""
         if not self.is_proved and any(result.journal.counts.applied for result in results):
             info.about["handler"] = self._fingerprint
             store.pipelines.save(info)

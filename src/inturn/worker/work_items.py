@@ -11,7 +11,7 @@ from inturn.worker.group_task import GroupTask
 
 
 class LeaseLost(Exception):
-    """Turns whose leases have expired; the transaction stored nothing, of any turn."""
+    """Tasks whose leases have expired; the transaction stored nothing, of any task."""
 
     def __init__(self, tasks: list[GroupTask]) -> None:
         super().__init__(tasks)
@@ -19,7 +19,7 @@ class LeaseLost(Exception):
 
 
 class Overtaken(Exception):
-    """Groups that another worker has changed since their turns began; the transaction stored nothing, of any turn."""
+    """Groups that another worker has changed since their tasks began; the transaction stored nothing, of any task."""
 
     def __init__(self, groups: list[str]) -> None:
         super().__init__(groups)
@@ -27,7 +27,7 @@ class Overtaken(Exception):
 
 
 class ChainRefused(Exception):
-    """Turns whose outputs the queue of the chain does not accept; the transaction stored nothing, of any turn."""
+    """Tasks whose outputs the queue of the chain does not accept; the transaction stored nothing, of any task."""
 
     def __init__(self, tasks: list[GroupTask], reason: QueueFull | NoSuchQueue) -> None:
         super().__init__(tasks, reason)
@@ -73,18 +73,18 @@ class WorkRequest:
     """The input of one transaction.
 
     Attributes:
-        done: turns whose results are stored.
-        nacked: turns whose messages are nacked.
-        extended: turns whose leases are extended.
-        undone_begins: for groups whose turn without messages has ended or gave way: how often such turns had begun.
-        busy: groups whose turns are running and not in ``done``.
-        queued_groups: groups with buffered messages whose previous turn has ended.
+        done: tasks whose results are stored.
+        nacked: tasks whose messages are nacked.
+        extended: tasks whose leases are extended.
+        undone_begins: for groups whose task without messages has ended or gave way: how often such tasks had begun.
+        busy: groups whose tasks are running and not in ``done``.
+        queued_groups: groups with buffered messages whose previous task has ended.
         adopted: messages that were already received.
         receives: the messages to receive.
         is_receiving: whether to take new work.
         is_final: whether to take groups that wait for a later message too, once the queue is empty.
-        is_alone: whether a turn runs that is to run alone, so that nothing else begins.
-        is_busy: whether a turn that is to run alone cannot begin now.
+        is_alone: whether a task runs that is to run alone, so that nothing else begins.
+        is_busy: whether a task that is to run alone cannot begin now.
         finished_deliveries: finished claims.
         renewed_claims: claims to be extended.
         claim_limit: the maximum number of new claims.
@@ -122,14 +122,14 @@ class WorkResult:
         final: the groups of ``due`` that wait for a later message although the input is complete.
         final_after: the last group that was checked for that; empty: all were.
         is_unfinished: whether there were such groups.
-        begun: for turns without messages that begin now: how often they have begun.
+        begun: for tasks without messages that begin now: how often they have begun.
         records: the known groups of all these items, as of now.
         claims: outputs to be delivered.
-        lost: turns whose leases could not be extended.
+        lost: tasks whose leases could not be extended.
         depth: the number of unacknowledged messages in the queue.
         is_unsent: whether there are outputs to be delivered that were not refused, if the request asked for it.
         drained_count: the number of outputs of the outbox that were sent to the queue of the chain.
-        chained_count: the number of all outputs that were sent to it, including those of turns.
+        chained_count: the number of all outputs that were sent to it, including those of tasks.
     """
 
     now_ms: int
@@ -151,7 +151,7 @@ class WorkResult:
 
 
 def has_applied(task: GroupTask) -> bool:
-    """Return whether the handler has applied a message in a turn."""
+    """Return whether the handler has applied a message in a task."""
     return task.result is not None and task.result.journal.counts.applied > 0
 
 

@@ -1,8 +1,29 @@
 """The worker: it runs messages of a durable queue through a pipeline, groups in parallel, in order within each group.
 
 The worker's own thread executes all transactions, one after the other; see unit_of_work.py. A pool of threads runs
-turns, since handlers are plain functions that may take long; see group_task.py. The two exchange plain values. The
-result of a turn is stored together with the acknowledgement of its messages, or not at all.
+tasks, since handlers are plain functions that may take long; see group_task.py. The two exchange plain values. The
+result of a task is stored together with the acknowledgement of its messages, or not at all.
+
+The states of a task, and where the worker has it::
+
+    next      in _next_tasks, by its group: its messages are leased, and the task before it is not stored yet
+    waiting   in the starter: it is to run alone, or something that runs is; see suspects.py
+    running   in the pool
+    ended     in _done, from its thread: it has a result, or an error, or gave up at a stop
+    refused   in _refused: it has a result, but the queue of the chain has no room; tried again after a pause
+    doubtful  in _doubtful: its handler returned something else than (state, outputs), and has not applied a message yet
+    gone      in none of them: stored with its acknowledgements, nacked, or its lease was lost
+
+``_tasks`` has every task that is not gone, ``_busy`` those that are waiting, running, ended, refused or doubtful, by
+their groups. Only the worker's own thread changes them; the threads of the pool append to ``_done``, those of the
+outbox to ``_sent``. What never happens:
+
+- Two tasks of a group run at once: messages of a busy group go to its next task.
+- A part of a task is stored: result, outputs and acknowledgements are in one transaction.
+- A result is stored that another worker has overtaken, or whose lease has expired: the transaction raises LeaseLost or
+  Overtaken, stores nothing, and is repeated without these tasks.
+- An output is delivered before the result that it belongs to is stored.
+- A transaction waits for a handler.
 """
 
 import time
@@ -94,18 +115,18 @@ class Worker(BackgroundLoop):
         self._sender = (
             Outbox(deliver, retry, concurrency, self._delivery_finished, pipeline.name) if callable(deliver) else None
         )
-        self._tasks: set[GroupTask] = set()  # turns with leased messages, or in the pool
-        self._busy: dict[str, GroupTask] = {}  # groups whose turn is in the pool
-        self._next_tasks: dict[str, GroupTask] = {}  # the next turns of such groups
+        self._tasks: set[GroupTask] = set()  # tasks with leased messages, or in the pool
+        self._busy: dict[str, GroupTask] = {}  # groups whose task is in the pool
+        self._next_tasks: dict[str, GroupTask] = {}  # the next tasks of such groups
         self._sendings: set[DeliveryAttempt] = set()
         self._done: deque[GroupTask] = deque()  # from the threads
         self._sent: deque[DeliveryAttempt] = deque()
-        self._refused: list[GroupTask] = []  # turns that wait for room in the queue of the chain
+        self._refused: list[GroupTask] = []  # tasks that wait for room in the queue of the chain
         self._refused_until = 0.0
-        self._doubtful: list[GroupTask] = []  # turns that wait for another to show that the handler is right
+        self._doubtful: list[GroupTask] = []  # tasks that wait for another to show that the handler is right
         self._adopted: list[Delivery] = []
         self._starter = WorkStarter(self._put)
-        self._undone_begins: dict[str, int] = {}  # turns without messages that gave way
+        self._undone_begins: dict[str, int] = {}  # tasks without messages that gave way
         self._throughput = Throughput()
         self._was_full = False
 
@@ -115,7 +136,7 @@ class Worker(BackgroundLoop):
         return self._in_store(lambda: self._unit.read(function))
 
     def _run_task(self, task: GroupTask) -> None:
-        """Run a turn in a thread of the pool."""
+        """Run a task in a thread of the pool."""
         try:
             task.result = self._report.run(task, self._runner.run)
             reach("handled")
@@ -145,7 +166,7 @@ class Worker(BackgroundLoop):
         return not (self._tasks or self._sendings or outcome.depth or outcome.is_unsent or outcome.is_unfinished)
 
     def _transact(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> WorkResult:
-        """Run one transaction: store finished turns and receive new work."""
+        """Run one transaction: store finished tasks and receive new work."""
         done, given_up = self._collect()
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         now_ms = self._queue.writer.clock()
@@ -199,7 +220,7 @@ class Worker(BackgroundLoop):
     def _without_refused(
         self, done: list[GroupTask], error: LeaseLost | Overtaken | ChainRefused
     ) -> tuple[list[GroupTask], list[GroupTask]]:
-        """Return the turns that can be stored, without those that cannot, and the turns that are to be nacked."""
+        """Return the tasks that can be stored, without those that cannot, and the tasks that are to be nacked."""
         given_up: list[GroupTask] = []
         tasks = [task for task in done if task.group in error.groups] if isinstance(error, Overtaken) else error.tasks
         if isinstance(error, LeaseLost):
@@ -224,9 +245,9 @@ class Worker(BackgroundLoop):
         return [task for task in done if task not in tasks], given_up
 
     def _collect(self) -> tuple[list[GroupTask], list[GroupTask]]:
-        """Return the turns that have ended: those to be stored, and those to be nacked.
+        """Return the tasks that have ended: those to be stored, and those to be nacked.
 
-        An error of a turn ends the worker once all other turns are stored.
+        An error of a task ends the worker once all other tasks are stored.
         """
         done, given_up = list[GroupTask](), list[GroupTask]()
         if self._stopping.is_set() or time.monotonic() >= self._refused_until:
@@ -244,10 +265,10 @@ class Worker(BackgroundLoop):
         return done, given_up
 
     def _without_doubtful(self, done: list[GroupTask], given_up: list[GroupTask]) -> list[GroupTask]:
-        """Return the turns that can be stored of a handler which has not applied a message yet.
+        """Return the tasks that can be stored of a handler which has not applied a message yet.
 
         If the handler applies another message, a result that is not (state, outputs) is the fault of its message, and
-        parks the group. Until then such turns wait for the other present turns, and for further ones. If the handler
+        parks the group. Until then such tasks wait for the other present tasks, and for further ones. If the handler
         applies none of their messages, it is wrong for each of them, and the worker ends with that error.
         """
         done, before, self._doubtful = [*self._doubtful, *done], len(self._doubtful), []
@@ -270,7 +291,7 @@ class Worker(BackgroundLoop):
         return certain
 
     def _receive_requests(self, done_count: int, *, is_busy: bool) -> list[ReceiveRequest]:
-        """Return the receives to make: a few messages per free place or, with short turns, enough for some time."""
+        """Return the receives to make: a few messages per free place or, with short tasks, enough for some time."""
         if self._adopted or len(self._next_tasks) > limits.RECEIVE_MESSAGES:
             return []
         if len(self._doubtful) >= limits.WORKER_DOUBTFUL:
@@ -332,13 +353,13 @@ class Worker(BackgroundLoop):
         return RecentWork.of(tasks, self._sendings.difference(*ended))
 
     def _forget(self, task: GroupTask) -> None:
-        """Drop a turn that has ended, whatever its outcome."""
+        """Drop a task that has ended, whatever its outcome."""
         self._tasks.discard(task)
         if task.group is not None and self._busy.get(task.group) is task:
             del self._busy[task.group]
 
     def _queue_again(self, task: GroupTask) -> None:
-        """Queue a turn's messages, which are still leased, for another turn, after another worker changed the group."""
+        """Queue a task's messages, which are still leased, for another task, after another worker changed the group."""
         self._forget(task)
         task.result, task.decisions = None, []  # decisions that were not applied are found again
         if task.group is None or not task.deliveries:
