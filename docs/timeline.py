@@ -100,7 +100,7 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
             else:
                 content, revision, epoch = step
                 mark, message = content.encode().ljust(32), {"content": content}
-                entry = TimelineEntry(turn=revision, digest=mark, message=message, epoch=epoch)
+                entry = TimelineEntry(position=revision, digest=mark, message=message, epoch=epoch)
                 renews = group.timeline.begins_epoch(entry)
                 verdict = group.process(entry)
                 event = "higher epoch" if renews else verdict.value
@@ -135,12 +135,12 @@ def _decision(action: DecisionAction, group: Group) -> Decision:
     timeline = group.timeline
     head = timeline.head() if timeline.held else None
     gap = timeline.gaps()[:1] if isinstance(timeline, GaplessTimeline) else []
-    first, last = gap[0][:2] if gap and action is DecisionAction.SKIP else (head and head.turn, None)
+    first, last = gap[0][:2] if gap and action is DecisionAction.SKIP else (head and head.position, None)
     old = {"group": group.name, "revision": first, "epoch": timeline.epoch, **(head.message if head else {})}
     new = {**old, "content": "good"}
     epoch = timeline.epoch or 0
     return Decision(
-        id="", action=action, group=group.name, by="", at_us=0, epoch=epoch, turn=first, last=last, old=old, new=new
+        id="", action=action, group=group.name, by="", at_us=0, epoch=epoch, position=first, last=last, old=old, new=new
     )
 
 

@@ -232,7 +232,13 @@ class Bench:
             assert [row["hash"] for row in rows] == sorted(row["hash"] for row in rows)
             assert len(rows) == file.rows
             for row in rows:
-                position = (row["epoch"], row["turn"], row.get("tie") or "", row["id"] or "", canonical(row["message"]))
+                position = (
+                    row["epoch"],
+                    row["position"],
+                    row.get("tie") or "",
+                    row["id"] or "",
+                    canonical(row["message"]),
+                )
                 held.setdefault(row["group"], []).append((row["step"], position))
         for group, row in sorted(newest.items()):
             seen.states[group] = row["state"]

@@ -24,7 +24,7 @@ def apply_decisions(
     Raises:
         StoreMismatch: if the store belongs to another pipeline.
     """
-    if service.unit == "turn":
+    if service.unit == "task":
         apply_in_database(pipeline, service, on_progress)
         return
     from inturn.spark.driver.step import advance

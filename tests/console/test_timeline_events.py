@@ -21,7 +21,7 @@ class Words:
     """An inspector's words, without its store."""
 
     order = StoredOrder.of("inturn.Gapless(column='n', start=1, epoch=None)")
-    unit = "turn"
+    unit = "task"
     due = Inspector.due
     gap = Inspector.gap
     place = Inspector.place
@@ -72,14 +72,14 @@ def test_the_timeline_of_an_open_group_names_the_next_revision() -> None:
 @given(st.sets(st.integers(1, 60), max_size=30), st.integers(1, 60))
 def test_applied_and_skipped_revisions_are_listed_once_and_in_order(skipped: set[int], reached: int) -> None:
     ranges = [(revision, revision) for revision in sorted(skipped) if revision <= reached]
-    shown = [event for event in line(reached, [], "waiting", ranges) if event.turns]
-    turns = [turn for event in shown for turn in range(event.turns[0], event.turns[1] + 1)]
+    shown = [event for event in line(reached, [], "waiting", ranges) if event.positions]
+    turns = [turn for event in shown for turn in range(event.positions[0], event.positions[1] + 1)]
     assert turns == list(range(1, reached + 1))
     assert sum(event.kind is EventKind.SKIPPED for event in shown) == min(len(ranges), RANGES)
 
 
 def test_a_timeline_picture_links_held_revisions_to_missing_ones() -> None:
-    layout = picture(line(4, [5, 6, 7, 10], "failed"), [], GroupHistory(), "turn", {"balance": 1})
+    layout = picture(line(4, [5, 6, 7, 10], "failed"), [], GroupHistory(), "task", {"balance": 1})
     assert [wait.text for wait in layout.waits] == ["wait for 5", "waits for 8 to 9"]
     boxes = {box.event.place: box for box in layout.boxes}
     assert [wait.to for wait in layout.waits] == [boxes["5"].middle, boxes["8 to 9"].middle]
@@ -88,7 +88,7 @@ def test_a_timeline_picture_links_held_revisions_to_missing_ones() -> None:
 
 
 def test_a_timeline_picture_shows_decisions_and_deliveries() -> None:
-    decision = Decision(id="1", action=DecisionAction.DROP, group="g", by="ann", at_us=0, turn=5)
+    decision = Decision(id="1", action=DecisionAction.DROP, group="g", by="ann", at_us=0, position=5)
     history = GroupHistory(
         [AppliedDecision(decision, ""), AppliedDecision(decision, "overtaken")],
         [RejectedMessage("g", "dropped", "", "{}", AT)],
@@ -96,7 +96,7 @@ def test_a_timeline_picture_shows_decisions_and_deliveries() -> None:
         2,
         FailingDelivery("g", 2, 3, "ConnectionError: no\n", None),
     )
-    layout = picture(line(4, [5], "failed"), [decision], history, "turn", None)
+    layout = picture(line(4, [5], "failed"), [decision], history, "task", None)
     pins = {lane.name: lane.pins for lane in layout.lanes}
     box = next(box for box in layout.boxes if box.event.place == "5")
     assert [(pin.kind, pin.x) for pin in pins["Decided"]] == [
@@ -111,7 +111,7 @@ def test_a_timeline_picture_shows_decisions_and_deliveries() -> None:
 @given(st.integers(0, 10**6), st.sets(st.integers(1, 60), max_size=30), st.sampled_from(["failed", "waiting", "gap"]))
 def test_the_boxes_of_a_timeline_picture_do_not_overlap(reached: int, ahead: set[int], status: str) -> None:
     layout = picture(
-        line(reached, sorted(reached + offset for offset in ahead), status), [], GroupHistory(), "turn", "x" * 500
+        line(reached, sorted(reached + offset for offset in ahead), status), [], GroupHistory(), "task", "x" * 500
     )
     for left, right in pairwise(layout.boxes):
         assert left.x + left.width < right.x

@@ -52,7 +52,7 @@ def about(result: Replay, action: DecisionAction, number: int = 0, *, new: Any =
     seen: dict[str, Any] = {"id": action.value, "action": action, "group": "a", "by": "ann", "at_us": 0}
     if action is DecisionAction.SKIP and isinstance(timeline, GaplessTimeline):
         first, last, _ = timeline.gaps()[0]
-        seen |= {"epoch": timeline.epoch or 0, "turn": first, "last": last}
+        seen |= {"epoch": timeline.epoch or 0, "position": first, "last": last}
     elif number < len(held):
         seen |= names(held[number], new)
     return Decision(**(seen | changes))
@@ -61,7 +61,7 @@ def about(result: Replay, action: DecisionAction, number: int = 0, *, new: Any =
 def names(entry: TimelineEntry, new: Any) -> dict[str, Any]:
     return {
         "epoch": entry.epoch,
-        "turn": entry.turn,
+        "position": entry.position,
         "message_id": entry.id,
         "digest": entry.digest.hex(),
         "old": entry.message,
@@ -178,7 +178,7 @@ def test_a_decision_about_a_gap_is_void_once_another_revision_is_missing(action:
     pipe = pipeline(on_gap=Wait("10 seconds", then="park"))
     before = pipe.replay([], now=at(10), after=pipe.replay(revisions(1, 5), now=at(0)))
     assert status(before) is Status.GAP
-    seen = {"epoch": 0, "turn": 2, "last": 4, "digest": None}
+    seen = {"epoch": 0, "position": 2, "last": 4, "digest": None}
     shorter = pipe.replay(revisions(4), now=at(11), after=before)
     done(pipe, shorter, about(shorter, action, **seen))  # it still waits for revision 2
     further = pipe.replay(revisions(2), now=at(11), after=before)
@@ -246,7 +246,7 @@ def test_decide_compares_message_content_by_value(was: Message, now: Message, is
     held = before.timelines["a"]
     group = Group("a", held, Fold(pipe, pipe.state), Journal(), now_us=7)
     head = held.head()
-    about_it = {"epoch": 0, "turn": head.turn, "digest": head.digest.hex(), "old": was}
+    about_it = {"epoch": 0, "position": head.position, "digest": head.digest.hex(), "old": was}
     drop = Decision(id="1", action=DecisionAction.DROP, group="a", by="ann", at_us=1, **about_it)
     reason = decide(group, drop, lambda entry, new: entry, lambda entry: now)
     assert reason == (
@@ -407,7 +407,7 @@ def test_replace_is_void_if_the_content_does_not_fit_the_message_type() -> None:
     before = pipe.replay([Typed("a", 1, BAD, at=7)])
     entry = before.timelines["a"].held[0, 1]
     old = {"g": "a", "r": 1, "v": BAD}
-    seen = {"turn": 1, "digest": entry.digest.hex(), "old": old}
+    seen = {"position": 1, "digest": entry.digest.hex(), "old": old}
     decision = Decision(id="1", action=DecisionAction.REPLACE, group="a", by="ann", at_us=0, **seen)  # type: ignore[arg-type]
     assert "no field 'w'; existing fields: g, r, v, at" in void(
         pipe, before, dataclasses.replace(decision, new={"w": 1})
@@ -425,7 +425,7 @@ def test_replace_takes_only_the_content_of_the_new_entry(order: Order) -> None:
 
     def remake(entry: TimelineEntry, new: Message) -> TimelineEntry:
         message = {**entry.message, **new}
-        return TimelineEntry(turn=99, digest=b"", message=message, epoch=9, id="other", since_us=1, ref="there")
+        return TimelineEntry(position=99, digest=b"", message=message, epoch=9, id="other", since_us=1, ref="there")
 
     assert decide(group, changed, remake, lambda entry: entry.message) is None
     assert held.head() == dataclasses.replace(head, message=changed.new, ref="there")
@@ -515,7 +515,7 @@ def test_a_decision_about_a_missing_or_different_message_is_void(order: Order, a
     other = dataclasses.replace(decision, digest="00" * 32)
     assert "another message is held in its place" in void(pipe, before, other)
     assert "not held" in void(pipe, before, dataclasses.replace(decision, epoch=7))
-    anyone = dataclasses.replace(decision, turn=None, message_id=None, digest=None)
+    anyone = dataclasses.replace(decision, position=None, message_id=None, digest=None)
     assert "which of 2 held messages" in void(pipe, before, anyone)
     replaced = done(pipe, before, about(before, DecisionAction.REPLACE, new="mended"))
     assert "not held" in void(pipe, replaced, decision)
@@ -546,7 +546,7 @@ def test_skip_is_void_if_the_missing_revisions_differ() -> None:
     pipe = pipeline()
     before = pipe.replay(revisions(1, 5))
     seen = about(before, DecisionAction.SKIP)
-    assert (seen.turn, seen.last) == (2, 4)
+    assert (seen.position, seen.last) == (2, 4)
     for number in (2, 4):
         assert "missing revisions are" in void(pipe, pipe.replay(revisions(number), after=before), seen)
     assert "no revision is missing" in void(pipe, pipe.replay(revisions(2, 3, 4), after=before), seen)
@@ -750,7 +750,7 @@ def test_counts_balance_and_other_groups_are_unaffected_after_random_decisions(
     each_once(messages, results)
     assert of_stranger(last) == of_stranger(plain)
     for group, applied in last.states.items():
-        places = [(messages[o]["e"] if pipe.epoch else 0, messages[o].get(pipe.turn or "o")) for o in applied]
+        places = [(messages[o]["e"] if pipe.epoch else 0, messages[o].get(pipe.position or "o")) for o in applied]
         assert places == sorted(places), group
 
 

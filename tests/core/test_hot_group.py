@@ -105,8 +105,12 @@ def test_a_new_epoch_removes_the_held_messages_of_older_epochs(
     for epoch, revision in dict.fromkeys(places):
         timeline.hold(entry(revision, epoch), 0)
     lost = timeline.begin_epoch(3)
-    assert [(dropped.epoch, dropped.turn) for dropped in lost] == sorted({place for place in places if place[0] < 3})
-    assert {(held.epoch, held.turn) for held in timeline.held.values()} == {place for place in places if place[0] >= 3}
+    assert [(dropped.epoch, dropped.position) for dropped in lost] == sorted(
+        {place for place in places if place[0] < 3}
+    )
+    assert {(held.epoch, held.position) for held in timeline.held.values()} == {
+        place for place in places if place[0] >= 3
+    }
     if isinstance(timeline, MonotoneTimeline):
         assert timeline.reached == max((revision for epoch, revision in places if epoch == 3), default=None)
 

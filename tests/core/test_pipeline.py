@@ -138,14 +138,14 @@ def test_a_pipeline_is_immutable() -> None:
 
 def test_pipeline_properties_used_by_runners() -> None:
     pipe = define()
-    assert (pipe.key_fields, pipe.turn, pipe.epoch, pipe.fields) == (("g", "r"), "r", None, None)
+    assert (pipe.key_fields, pipe.position, pipe.epoch, pipe.fields) == (("g", "r"), "r", None, None)
     assert (pipe.gap_policy, pipe.wait_us) == (Wait(), None)
     assert define(on_gap=Wait("1 second")).wait_us == 1_000_000
     epochs = define(order=Monotone("r", epoch="e"), id="i", arrival="o", ignore="seen")
     assert epochs.key_fields == ("g", "e", "r")
     assert [epochs.in_content(name) for name in ("g", "r", "e", "i", "o", "seen")] == [True] * 4 + [False] * 2
     arrival = define(order=Arrival(), id="i", message=Event)
-    assert (arrival.key_fields, arrival.turn, arrival.fields) == (("g", "i"), None, ("g", "r", "v", "i"))
+    assert (arrival.key_fields, arrival.position, arrival.fields) == (("g", "i"), None, ("g", "r", "v", "i"))
 
 
 # -- what is offered -----------------------------------------------------------------------------------------

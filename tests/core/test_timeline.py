@@ -48,7 +48,7 @@ def test_the_timeline_script_changes_only_text_between_its_markers(tmp_path: Pat
 
 def entry(position: int, content: str = "x", epoch: int = 0) -> TimelineEntry:
     return TimelineEntry(
-        turn=position,
+        position=position,
         digest=content.encode().ljust(32),
         message=content,
         epoch=epoch,

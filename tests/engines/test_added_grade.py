@@ -38,17 +38,17 @@ class SteppedTimeline(KeyedTimeline):
         return self.order.step + (self.reached or 0)
 
     def mark(self, entry: TimelineEntry) -> bytes:
-        return struct.pack(">qq", 0, entry.turn)
+        return struct.pack(">qq", 0, entry.position)
 
     def key(self, entry: TimelineEntry) -> Key:
-        return (entry.turn,)
+        return (entry.position,)
 
     def relation(self, entry: TimelineEntry) -> Relation:
         if (known := self.recall(entry)) is not None:
             return known
-        if entry.turn % self.order.step:
+        if entry.position % self.order.step:
             return Relation.LATE
-        distance = entry.turn - self.next()
+        distance = entry.position - self.next()
         return Relation.NEXT if distance == 0 else Relation.AHEAD if distance > 0 else Relation.FORGOTTEN
 
     def ready(self) -> TimelineEntry | None:
@@ -56,7 +56,7 @@ class SteppedTimeline(KeyedTimeline):
 
     def record_applied(self, entry: TimelineEntry) -> None:
         super().record_applied(entry)
-        self.reached = entry.turn
+        self.reached = entry.position
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ def test_if_revision_refuses_a_decision_about_another_revision(store: StoredLedg
     first, second = PipelineResults(store.look()), PipelineResults(store.look())
     assert second.drop("eu-1", by="bob").pending
     store.receive(waiting(), [row("eu-1", 3, -1)])
-    assert store.look().held("eu-1")[0].turn == 3, "another message fails now"
+    assert store.look().held("eu-1")[0].position == 3, "another message fails now"
     first = PipelineResults(store.look())
     for decide in (first.drop, first.resume, first.give_up):
         report = decide("eu-1", by="ann", if_revision=1)

@@ -151,7 +151,7 @@ class MemoryPipelines:
         return [
             message
             for message in every
-            if message.turn in (positions or ()) or (message.id and message.id in (ids or ()))
+            if message.position in (positions or ()) or (message.id and message.id in (ids or ()))
         ]
 
     def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldRecord]:

@@ -20,6 +20,7 @@ from fleet import Postgres, Server, faults, load
 import inturn
 from inturn.core import limits
 from inturn.core.errors import StoreMismatch
+from inturn.store.sql.steps import FIRST
 from inturn.testing.history import OK, UNKNOWN, figures
 from waiting import DEADLINE_S, until
 
@@ -34,9 +35,11 @@ alter table inturn_hold add column because text;
 create table inturn_next (queue bigint primary key);
 """
 BREAKING = """\
--- readable_from: 41
+-- readable_from: {format}
 alter table inturn_queue rename column settings to said;
 """
+ADDED, BROKEN = FIRST + 1, FIRST + 2
+"""The formats of the two newer versions; the second is one that this version cannot use."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +78,7 @@ def waits(url: str) -> bool:
 
 def test_servers_are_upgraded_and_downgraded_one_by_one_under_load(postgres: Postgres, tmp_path: Path) -> None:
     url = f"{postgres.url}&{postgres.schema()}"
-    later = newer(tmp_path, 40, ADDING)
+    later = newer(tmp_path, ADDED, ADDING)
     with ExitStack() as stack:
         servers = [Server(url, tmp_path, name, bounds={}) for name in ("one", "two")]
         for server in servers:
@@ -89,7 +92,7 @@ def test_servers_are_upgraded_and_downgraded_one_by_one_under_load(postgres: Pos
                 assert server.stop() == 0
                 server.start(PYTHONPATH=later).up()
             time.sleep(0.5)
-            assert version(url) == (40,) != before
+            assert version(url) == (ADDED,) != before
             assert servers[0].stop() == 0
             servers[0].start().up()  # and back: the older one goes on with what the newer has made of it
             time.sleep(0.5)
@@ -113,8 +116,8 @@ def test_a_server_too_old_for_the_schema_refuses_to_work(
         queue = old.start().up().make()
         send = {"QueueUrl": queue, "MessageGroupId": "g"}
         old.client().send_message(**send, MessageBody="kept", MessageDeduplicationId="1")
-        later = newer(tmp_path, 41, BREAKING)
-        statements = tmp_path / "version41" / "inturn" / "store" / "postgres" / "queue.sql"
+        later = newer(tmp_path, BROKEN, BREAKING.format(format=BROKEN))
+        statements = Path(later, "inturn", "store", "postgres", "queue.sql")
         text = re.sub(r"\bsettings\b", "said", statements.read_text())
         statements.write_text(text)
         database = stack.enter_context(inturn.open(url))
@@ -123,7 +126,7 @@ def test_a_server_too_old_for_the_schema_refuses_to_work(
             new.start(PYTHONPATH=later)
             until(lambda: waits(url), "it changes the tables under an open transaction")
         new.up()
-        assert version(url) == (41, 41)
+        assert version(url) == (BROKEN, BROKEN)
         with pytest.raises(StoreMismatch, match="update inturn"):
             database.queue("orders.fifo", create=False)
         with pytest.raises(ClientError) as refused:
@@ -136,7 +139,7 @@ def test_a_server_too_old_for_the_schema_refuses_to_work(
         assert "update inturn" in old.log.read_text()
         messages = new.client().receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
         assert [message["Body"] for message in messages] == ["kept"]
-        with pytest.raises(StoreMismatch, match="which needs a version that knows format 41"):
+        with pytest.raises(StoreMismatch, match=f"which needs a version that knows format {BROKEN}"):
             inturn.open(url)
 
 

@@ -90,7 +90,7 @@ def test_parked_list_and_explain_show_the_groups_of_a_database(db: Database, at:
     assert ": the handler raised on revision 2" in output
     assert "It holds 2 messages: revision 2, revision 3." in output
     assert "1 output of the group is not delivered." in output
-    assert re.search(r'Its state after turn \d: {"balance": 1}', output)
+    assert re.search(r'Its state after task \d: {"balance": 1}', output)
     code, output = command("explain", at, "early")
     assert output.startswith("Group early waits for revision 1")
     assert command("explain", at, "well")[1].startswith(

@@ -229,7 +229,7 @@ def test_a_replacement_refused_by_the_message_type_is_void(tmp_path: Path) -> No
         group="a",
         by="ann",
         at_us=1,
-        turn=2,
+        position=2,
         old=row("a", 2, 6),
         new={"amount": -1},
     )

@@ -296,12 +296,12 @@ def _decision(before: Replay, action: DecisionAction, group: str, number: int) -
         and action in (DecisionAction.REPLACE, DecisionAction.DROP, DecisionAction.RESUME)
     ):
         head = timeline.head()
-        seen = {"turn": head.turn, "epoch": head.epoch, "digest": head.digest.hex(), "old": head.message}
+        seen = {"position": head.position, "epoch": head.epoch, "digest": head.digest.hex(), "old": head.message}
     if action is DecisionAction.REPLACE:
         seen["new"] = {"amount": 7}
     if action is DecisionAction.SKIP:
         gaps = timeline.gaps() if timeline is not None and hasattr(timeline, "gaps") else []
-        seen = {"turn": gaps[0][0], "last": gaps[0][1]} if gaps else {"turn": 1, "last": 1}
+        seen = {"position": gaps[0][0], "last": gaps[0][1]} if gaps else {"position": 1, "last": 1}
     return Decision(id=str(number), action=action, group=group, by="ann", at_us=number, **seen)
 
 

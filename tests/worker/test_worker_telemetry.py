@@ -75,7 +75,7 @@ def test_parking_and_resuming_a_group_is_logged_without_content(shop: Shop, capl
     assert "below zero" not in caplog.text, "the text of an error may quote a message"
     caplog.clear()
     digest = shop.ask(lambda store, number: store.held(number, "a", [2])[0].digest.hex())
-    shop.decide(Decision(id="1", action=DecisionAction.DROP, group="a", by="ann", at_us=1, turn=2, digest=digest))
+    shop.decide(Decision(id="1", action=DecisionAction.DROP, group="a", by="ann", at_us=1, position=2, digest=digest))
     shop.work(pipeline)
     assert told(caplog) == [("inturn.worker", "INFO", "resume"), ("inturn.worker", "WARNING", "reject")]
 

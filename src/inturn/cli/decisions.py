@@ -141,7 +141,7 @@ def apply_or_wait(
     inspector: "DecisionService", report: "DecisionReport", options: DecisionOptions, store: str
 ) -> "DecisionReport":
     """Return a report once the running process has applied its decisions, or apply them with the given definition."""
-    is_beside = options.pipeline is not None and inspector.unit == "turn"  # workers tolerate a second one
+    is_beside = options.pipeline is not None and inspector.unit == "task"  # workers tolerate a second one
     with progress(str(report.action), len(report.pending), quiet=options.as_json) as advance:
         if inspector.may_apply_automatically() and not is_beside:
             report = _wait_for_verdicts(inspector, report, options.wait_s, advance)

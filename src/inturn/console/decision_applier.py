@@ -64,7 +64,7 @@ def apply_to_store(address: str, definitions: Sequence[str], wait_s: float = WAI
         InturnError: if the store cannot be used.
     """
     with StoreAddress(address, address).open() as service:
-        is_streamed = service.unit != "turn" and service.may_apply_automatically()
+        is_streamed = service.unit != "task" and service.may_apply_automatically()
     if is_streamed and _is_applied(address, wait_s):
         return
     *leading, last = definitions

@@ -31,7 +31,7 @@ _LANE_H = 24
 _WIDEST, _ERROR, _DECISIONS, _STATE = 1080, 60, 3, 110
 _FILLED, _STRETCH = 1040, 1.9
 _Mark = tuple[int | None, str, str]
-"""The turn of a mark (None for the group's position), its kind and its text."""
+"""The position of a mark (None for the group's position), its kind and its text."""
 _BLOCKS: Final = {EventKind.FAILED, EventKind.MISSING}
 _WAITS: Final = {EventKind.HELD, EventKind.MORE}
 
@@ -128,11 +128,11 @@ def picture(
 def _decision_marks(undecided: Sequence[Decision], history: GroupHistory) -> list[_Mark]:
     """Return the marks of decisions: the pending ones, then the last applied ones."""
     marks: list[_Mark] = [
-        (decision.turn, "pending", f"{_by(decision)}: not applied yet") for decision in undecided[:_DECISIONS]
+        (decision.position, "pending", f"{_by(decision)}: not applied yet") for decision in undecided[:_DECISIONS]
     ]
     for decided in history.decisions[: _DECISIONS - len(marks)]:
         kind, outcome = ("void", "void, changed nothing") if decided.void else ("done", "carried out")
-        marks.append((decided.decision.turn, kind, f"{_by(decided.decision)}: {outcome}"))
+        marks.append((decided.decision.position, kind, f"{_by(decided.decision)}: {outcome}"))
     return marks
 
 
@@ -196,11 +196,11 @@ def _words(row: Sequence[PictureBox], to: PictureBox) -> str:
 
 
 def _x_of_position(boxes: Sequence[PictureBox], position: int | None, stop: float) -> float:
-    """Return the x coordinate of a turn on the track; for an unknown turn, the group's position."""
+    """Return the x coordinate of a position on the track; for an unknown position, the group's position."""
     for box in boxes:
-        if position is None or box.event.turns is None:
+        if position is None or box.event.positions is None:
             continue
-        first, last = box.event.turns
+        first, last = box.event.positions
         if first <= position <= last:
             return box.x + box.width * (0.5 if first == last else 0.1 + 0.8 * (position - first) / (last - first))
     return stop

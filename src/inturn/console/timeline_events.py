@@ -39,7 +39,7 @@ class TimeLineEvent:
         content: the message, if the group holds it.
         place: its place in the order, abbreviated for the picture.
         since: when the wait of a held message began.
-        turns: the first and the last turn; None if the order does not define them.
+        positions: the first and the last position; None if the order does not define them.
     """
 
     kind: EventKind
@@ -48,7 +48,7 @@ class TimeLineEvent:
     content: dict[str, Any] | None = None
     place: str = ""
     since: dt.datetime | None = None
-    turns: tuple[int, int] | None = None
+    positions: tuple[int, int] | None = None
 
 
 def timeline_events(inspector: Inspector, group: GroupStatus, held: Sequence[HeldMessageStatus]) -> list[TimeLineEvent]:
@@ -75,7 +75,7 @@ def _past_events(inspector: Inspector, group: GroupStatus) -> Iterator[TimeLineE
         return
     if inspector.order.start is None or not inspector.order.grade.has_gaps:
         label = f"up to {inspector.order.grade.words(group.reached, None, 0)}"
-        yield TimeLineEvent(EventKind.APPLIED, label, after, place=label, turns=(group.reached, group.reached))
+        yield TimeLineEvent(EventKind.APPLIED, label, after, place=label, positions=(group.reached, group.reached))
         return
     first, skipped = inspector.order.start, [span for span in sorted(group.skipped) if span[1] <= group.reached]
     if len(skipped) > RANGES:
@@ -110,30 +110,30 @@ def _pending_events(
             message.content,
             _short_place(inspector, message),
             message.since,
-            (message.turn, message.turn),
+            (message.position, message.position),
         )
     if len(held) > SHOWN:
         last = held[-1]
         label, more = f"{len(held) - SHOWN:,} more", f"up to {inspector.place(last)}"
-        yield TimeLineEvent(EventKind.MORE, label, more, place=label, turns=(held[SHOWN].turn, last.turn))
+        yield TimeLineEvent(EventKind.MORE, label, more, place=label, positions=(held[SHOWN].position, last.position))
 
 
 def _short_place(inspector: Inspector, held: HeldMessageStatus) -> str:
     """Return the place of a held message, abbreviated."""
     if inspector.order.grade.has_revisions:
-        return f"{held.turn}"
+        return f"{held.position}"
     return held.id or inspector.place(held)
 
 
 def _missing_between(earlier: HeldMessageStatus, later: HeldMessageStatus) -> tuple[int, int] | None:
     """Return the revisions missing between two held messages of one epoch."""
-    if earlier.epoch != later.epoch or later.turn - earlier.turn < 2:
+    if earlier.epoch != later.epoch or later.position - earlier.position < 2:
         return None
-    return earlier.turn + 1, later.turn - 1
+    return earlier.position + 1, later.position - 1
 
 
 def _range(kind: EventKind, first: int, last: int, about: str = "") -> TimeLineEvent:
     is_one = first == last
     label = f"revision {first}" if is_one else f"revisions {first} to {last}"
     place = f"{first}" if is_one else f"{first} to {last}"
-    return TimeLineEvent(kind, label, about, place=place, turns=(first, last))
+    return TimeLineEvent(kind, label, about, place=place, positions=(first, last))

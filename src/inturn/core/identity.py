@@ -251,7 +251,7 @@ def effect_id(pipeline: str, group: str, epoch: int | None, place: int | str, in
 
 
 HeldKey = tuple[int, int, str, str]
-"""The position of a held message in its group: epoch, turn, tie and id."""
+"""The position of a held message in its group: epoch, position, tie and id."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -259,18 +259,18 @@ class TimelineEntry:
     """A message as the timeline sees it: its place, its digest, and the message itself for the handler.
 
     Attributes:
-        turn: its place in the order: a revision, a time in microseconds, or a count of arrivals.
+        position: its place in the order: a revision, a time in microseconds, or a count of arrivals.
         digest: 32 bytes, see :func:`digests`.
         message: message for the handler.
         epoch: its epoch; 0 if the order has no epochs.
         id: the deduplication id, where the pipeline names one.
         since_us: start of its wait, in microseconds since 1970; None if it is not held.
         ref: the runner's own reference to the message's stored content.
-        tie: text that orders it among messages of the same turn, before the id; see
+        tie: text that orders it among messages of the same position, before the id; see
             :meth:`~inturn.core.pipeline.order.Order.tie`.
     """
 
-    turn: int
+    position: int
     digest: bytes
     message: Any
     epoch: int = 0
@@ -282,4 +282,4 @@ class TimelineEntry:
     @property
     def key(self) -> HeldKey:
         """The position in the group."""
-        return (self.epoch, self.turn, self.tie, self.id or "")
+        return (self.epoch, self.position, self.tie, self.id or "")

@@ -17,10 +17,10 @@ remembers every id."""
 
 REMEMBERED_TOGETHER: Final = 128
 """Number of applied ids that a worker stores together with their ``Arrival`` group. Each further id gets its own row,
-and a turn reads only the rows of incoming ids. So a turn writes only what is new, however many ids there are."""
+and a task reads only the rows of incoming ids. So a task writes only what is new, however many ids there are."""
 
 HELD_AT_ONCE: Final = 1_000
-"""Maximum number of held messages of a group that a worker reads at a time. Of a group that holds more, a turn reads
+"""Maximum number of held messages of a group that a worker reads at a time. Of a group that holds more, a task reads
 only the messages that it may release."""
 
 FIRST_TURN: Final = -(2**63)
@@ -205,7 +205,7 @@ BROKER_BURST_S: Final = 0.001
 that await something yield anyway. The first two tasks of a burst do not count."""
 
 BROKER_WAIT_S: Final = 100 * 365 * 86_400
-"""Maximum wait for a turn for which a timer is set; a longer wait has no time-out."""
+"""Maximum wait for a slot for which a timer is set; a longer wait has no time-out."""
 
 BROKER_STUCK_S: Final = 5
 """Time after a task was queued at which a ``QueueBroker`` checks whether all its slots wait for its own queue."""
@@ -267,15 +267,15 @@ WORKER_AHEAD_S: Final = 0.1
 """Approximate time for which a worker receives messages in advance. No other worker can receive these messages."""
 
 WORKER_ASLEEP: Final = 256
-"""Number of a worker's groups that may wait for another attempt in addition to the groups with running turns; further
-groups keep their turn while they wait."""
+"""Number of a worker's groups that may wait for another attempt in addition to the groups with running tasks; further
+groups keep their place in the pool while they wait."""
 
 PARK_AGAIN_MS: Final = 10_000
 """Time for which a message is hidden if a consumer could not park its group because a receiver holds a message of the
 group."""
 
 WORKER_GRACE_S: Final = 30.0
-"""Default time for which a stopped worker waits for the turns that have begun."""
+"""Default time for which a stopped worker waits for the tasks that have begun."""
 
 SIGNAL_REPEAT_S: Final = 1.0
 """Time after the first stop signal of a process in which a SIGINT counts as the same signal, sent twice. A user who
@@ -339,7 +339,7 @@ OUTBOX_LEASE_S: Final = 30.0
 """Time for which only one worker delivers the outputs of a group, unless that worker extends it."""
 
 TASK_LEASE_S: Final = 30.0
-"""Time for which no other worker begins a turn for decisions or an expired wait, unless its worker extends it."""
+"""Time for which no other worker begins a task for decisions or an expired wait, unless its worker extends it."""
 
 ALONE_S: Final = 10.0
 """Maximum time for which a worker starts no other work next to work that may have killed its process, and for which
@@ -352,7 +352,7 @@ WORKER_DOUBTFUL: Final = 10
 """Number of groups that a worker tries with a handler that has returned only invalid results; then the worker ends."""
 
 WORKER_GATHER_S: Final = 0.005
-"""Time for which a worker collects finished turns into one transaction while other turns can begin."""
+"""Time for which a worker collects finished tasks into one transaction while other tasks can begin."""
 
 FIGURES_ROWS: Final = 100_000
 """Maximum number of a pipeline's groups that are not open, and of its outputs, that are counted for metrics."""

@@ -68,7 +68,7 @@ class DatabaseInspector(DecisionService):
         StoreError: if the pipeline does not exist, and ``must_exist``.
     """
 
-    unit = "turn"
+    unit = "task"
     applied_when = "a worker applies it as soon as one runs"
 
     def __init__(self, db: OpenDatabase, name: str, *, owns: bool = False, must_exist: bool = True) -> None:
@@ -308,7 +308,9 @@ def status_of(record: GroupRecord, version: int | None = None) -> GroupStatus:
 
 def _held_status(held: HeldRecord) -> HeldMessageStatus:
     content = msgspec.json.decode(held.content)
-    return HeldMessageStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)
+    return HeldMessageStatus(
+        held.epoch, held.position, held.id or None, time_of(held.since_us), held.digest.hex(), content
+    )
 
 
 def _output(stored: OutputRecord) -> Output:

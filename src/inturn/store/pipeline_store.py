@@ -70,11 +70,11 @@ class GroupStore(Protocol):
         ...
 
     def begun_tasks(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return the number of begun turns without messages, and their deadline, for groups with such turns."""
+        """Return the number of begun tasks without messages, and their deadline, for groups with such tasks."""
         ...
 
     def save_begun(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
-        """Write the number of begun turns without messages of groups; other workers begin none until ``until_ms``."""
+        """Write the number of begun tasks without messages of groups; other workers begin none until ``until_ms``."""
         ...
 
     def save_begun_if_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
@@ -84,7 +84,7 @@ class GroupStore(Protocol):
     def held(
         self, pipeline: int, group: str, positions: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldRecord]:
-        """Return the held messages of a group: all, or only messages with one of these turns or ids."""
+        """Return the held messages of a group: all, or only messages with one of these positions or ids."""
         ...
 
     def held_from(self, pipeline: int, group: str, spot: HeldKey, limit: int) -> list[HeldRecord]:
@@ -106,7 +106,7 @@ class GroupStore(Protocol):
     def save_updates(
         self, info: PipelineInfo, updates: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
     ) -> list[str]:
-        """Write the results of turns, and the counts; nothing if another worker has changed one of the groups.
+        """Write the results of tasks, and the counts; nothing if another worker has changed one of the groups.
 
         Returns the groups that another worker has changed.
         """

@@ -60,8 +60,8 @@ class HeldRecord(NamedTuple):
 
     Attributes:
         epoch: epoch; 0 if the order has no epochs.
-        turn: place in the order.
-        tie: text that orders it among messages of the same turn.
+        position: place in the order.
+        tie: text that orders it among messages of the same position.
         id: deduplication id; empty where the pipeline names none.
         since_us: since when it is held.
         digest: digest of its original content.
@@ -69,7 +69,7 @@ class HeldRecord(NamedTuple):
     """
 
     epoch: int
-    turn: int
+    position: int
     tie: str
     id: str
     since_us: int
@@ -94,7 +94,7 @@ class OutputRecord(NamedTuple):
         at: index among the outputs of that message, from 0.
         effect_id: idempotency key, the same in every run.
         output: the value that the handler emitted, as JSON.
-        trace: the W3C traceparent of the turn that produced it, if it was traced.
+        trace: the W3C traceparent of the task that produced it, if it was traced.
     """
 
     number: int
@@ -114,19 +114,19 @@ class AppliedMark(NamedTuple):
     Attributes:
         mark: bytes that identify the message.
         digest: first bytes of its digest.
-        turn: place in the order.
+        position: place in the order.
     """
 
     mark: bytes
     digest: bytes
-    turn: int
+    position: int
 
 
 class GroupUpdate(NamedTuple):
-    """The changes that a turn of a group makes.
+    """The changes that a task of a group makes.
 
     Attributes:
-        record: new record of the group, with the version that the turn began with.
+        record: new record of the group, with the version that the task began with.
         held: messages that are newly held or have changed.
         removed: spots of messages that are held no longer.
         outputs: new outputs, in order.

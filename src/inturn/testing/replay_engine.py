@@ -57,7 +57,7 @@ def _result(history: EngineInput, result: Replay, total: Counts) -> EngineResult
         progress = (timeline.status.value, timeline.epoch, timeline.reached, timeline.skipped)
         record(engine_result, group, state, *progress, parked=bool(timeline.parked), error=timeline.error)
         held = [
-            (message.epoch, message.turn, message.id or "", message.digest.hex())
+            (message.epoch, message.position, message.id or "", message.digest.hex())
             for _, message in sorted(timeline.held.items())
         ]
         if held:
@@ -66,8 +66,8 @@ def _result(history: EngineInput, result: Replay, total: Counts) -> EngineResult
         engine_result.outputs.setdefault(output.group, {})[output.effect_id] = plain_output(output.output)
     for rejected in result.rejected:
         engine_result.reject(rejected.group, rejected.reason)
-    if history.pipeline.order.has_gaps and history.pipeline.turn is not None:
-        _note_forgotten(history, history.pipeline.turn, result, engine_result)
+    if history.pipeline.order.has_gaps and history.pipeline.position is not None:
+        _note_forgotten(history, history.pipeline.position, result, engine_result)
     return engine_result
 
 

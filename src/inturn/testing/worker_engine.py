@@ -63,7 +63,7 @@ def _result(pipeline: Pipeline, inspector: DatabaseInspector) -> EngineResult:
         )
         record(result, group_record.group, *progress, parked=bool(place.parked), error=place.error)
         held = [
-            (message.epoch, message.turn, message.id or "", message.digest)
+            (message.epoch, message.position, message.id or "", message.digest)
             for message in inspector.held(group_record.group)
         ]
         if held:

@@ -215,7 +215,7 @@ class MessageDecoder:
             msg = f"pipeline {self._pipeline.name!r}: a held message no longer fits the message type: {error}"
             raise StateError(msg) from error
         return TimelineEntry(
-            held.turn, held.digest, message, held.epoch, held.id or None, held.since_us, held.content, held.tie
+            held.position, held.digest, message, held.epoch, held.id or None, held.since_us, held.content, held.tie
         )
 
     def held_content(self, entry: TimelineEntry) -> dict[str, Any]:

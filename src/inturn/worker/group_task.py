@@ -254,7 +254,7 @@ class GroupRunner:
         is_whole = bool(task.decisions) or is_due or task.is_final
         is_whole |= moves and (stored.held <= limits.HELD_AT_ONCE or not timeline.releases_first(entries))
         # Of the messages that stay held, only copies of the new messages are looked up.
-        positions = [entry.turn for entry in entries] if timeline.order.has_revisions and not is_whole else None
+        positions = [entry.position for entry in entries] if timeline.order.has_revisions and not is_whole else None
         ids = [entry.id or "" for entry in entries] if positions is None and not is_whole else None
         held = self._read_store(lambda store, number: store.held(number, group, positions, ids))
         if moves and not is_whole:

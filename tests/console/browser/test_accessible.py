@@ -145,7 +145,7 @@ def test_landmarks_and_tables_have_accessible_names(bank: Bank, page: Page, size
         page.get_by_role("link", name=STUCK).click()
         events = page.get_by_role("region", name="Time line").get_by_role("list").first.get_by_role("listitem")
         assert [*map(spaced, events.all_inner_texts())] == [
-            "applied revisions 1 to 4 after turn",
+            "applied revisions 1 to 4 after task",
             "failed revision 5 the handler raised",
             "held revision 6",
             "held revision 7",

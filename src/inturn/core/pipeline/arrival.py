@@ -51,13 +51,13 @@ class ArrivalTimeline(KeyedTimeline):
         super().trim()
 
     def key(self, entry: TimelineEntry) -> Key:
-        return (entry.turn,)
+        return (entry.position,)
 
     def relation(self, entry: TimelineEntry) -> Relation:
         return self.recall(entry) or Relation.NEXT
 
     def record_seen(self, entry: TimelineEntry) -> None:
-        self.reached = entry.turn = (self.reached or 0) + 1
+        self.reached = entry.position = (self.reached or 0) + 1
 
     def ready(self) -> TimelineEntry | None:
         return None if self.parked or self.first() is None else self.pop()

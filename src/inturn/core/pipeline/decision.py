@@ -65,7 +65,7 @@ class Decision:
         at_us: time of the decision, in microseconds since 1970.
         why: reason, in words.
         epoch: epoch of the message or gap in question, as the operator saw it.
-        turn: the held message's turn; of a gap, the first missing revision.
+        position: the held message's position; of a gap, the first missing revision.
         last: the last missing revision of a gap; None: the subject is a message.
         message_id: the held message's deduplication id.
         digest: the hexadecimal digest of the group's first held message, or of the one in question. Without it and
@@ -84,7 +84,7 @@ class Decision:
     at_us: int
     why: str = ""
     epoch: int = 0
-    turn: int | None = None
+    position: int | None = None
     last: int | None = None
     message_id: str | None = None
     digest: str | None = None
@@ -216,7 +216,7 @@ def _skip(group: Group, decision: Decision) -> str | None:
     gap = _gap(timeline)
     if gap is None:
         return overtaken("no revision is missing")
-    if (decision.epoch, decision.turn, decision.last) != (timeline.epoch or 0, *gap):
+    if (decision.epoch, decision.position, decision.last) != (timeline.epoch or 0, *gap):
         return overtaken(_missing(timeline, gap))
     timeline.skip(*gap)
     group.continue_group()
@@ -285,7 +285,7 @@ def _moved(timeline: Timeline, decision: Decision) -> str | None:
         # A gap that has become shorter from its end is the same one: the group waits for the same revision.
         return (
             None
-            if (decision.epoch, decision.turn) == (timeline.epoch or 0, gap[0])
+            if (decision.epoch, decision.position) == (timeline.epoch or 0, gap[0])
             else overtaken(_missing(timeline, gap))
         )
     if decision.digest is None:
@@ -321,7 +321,7 @@ def _named(timeline: Timeline, decision: Decision) -> TimelineEntry | str:
         entry
         for entry in timeline.held.values()
         if entry.epoch == decision.epoch
-        and decision.turn in (None, entry.turn)
+        and decision.position in (None, entry.position)
         and decision.message_id in (None, entry.id)
     ]
     if not candidates:

@@ -33,7 +33,7 @@ class GroupDecisionArguments(TypedDict, total=False):
     Attributes:
         by: name of the operator who decides.
         why: reason, in words.
-        if_revision: revision of that message, or the missing one; of an order without revisions, the message's turn.
+        if_revision: revision of that message, or the missing one; in an order without revisions, its position.
         if_epoch: its epoch.
         if_digest: digest of that message, as a held message has it.
     """
@@ -65,14 +65,14 @@ class DecisionSubject(NamedTuple):
     Attributes:
         group: name of the group.
         words: where the group is, in words.
-        turn: turn of the message, or the first missing revision.
+        position: position of the message, or the first missing revision.
         epoch: its epoch.
         head: the message; None: the subject is not a message.
     """
 
     group: str
     words: str
-    turn: int | None = None
+    position: int | None = None
     epoch: int | None = None
     head: HeldMessageStatus | None = None
 
@@ -80,7 +80,7 @@ class DecisionSubject(NamedTuple):
     def mark(self) -> str:
         """A text that changes as soon as another message, other content of it, or another gap blocks the group."""
         head = None if self.head is None else (self.head.digest, self.head.content)
-        where = self.words if self.turn is None else (self.turn, self.epoch)
+        where = self.words if self.position is None else (self.position, self.epoch)
         return hashlib.sha256(repr((self.group, where, head)).encode()).hexdigest()[:_MARK]
 
 
@@ -124,7 +124,7 @@ class Precondition(NamedTuple):
         """
         digest = None if subject.head is None else subject.head.digest
         for label, expected, actual in (
-            ("revision", self.revision, subject.turn),
+            ("revision", self.revision, subject.position),
             ("epoch", self.epoch, subject.epoch),
             ("the message", self.digest, digest),
         ):
@@ -288,7 +288,7 @@ class DecisionService(Inspector):
         """Return what blocks a group: the message on which its handler failed, or its gap; else the whole group."""
         if group.status == Status.FAILED and held:
             head = held[0]
-            return DecisionSubject(group.group, f"the group is at {self.place(head)}", head.turn, head.epoch, head)
+            return DecisionSubject(group.group, f"the group is at {self.place(head)}", head.position, head.epoch, head)
         if (gap := self.gap(group, held)) is not None:
             return DecisionSubject(group.group, f"the group waits for revision {gap[0]}", gap[0], group.epoch or 0)
         return DecisionSubject(group.group, f"the group is {group.status}")
@@ -316,18 +316,19 @@ class DecisionService(Inspector):
             raise InputError(f"group {group.group!r} has no gap; it is {group.status}{helps}")
         if gap is not None and (action is DecisionAction.SKIP or (action in _OF_GROUP and not is_failed)):
             # Older versions, which do not read the gap, need the digest of the first message held after it.
-            return {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1], "digest": held[0].digest}
+            return {"epoch": group.epoch or 0, "position": gap[0], "last": gap[1], "digest": held[0].digest}
         if action is DecisionAction.GIVE_UP and not is_failed:
             if group.status == Status.GAP or (group.status == Status.WAITING and self.order.grade.has_gaps):
                 raise GroupMoved(f"group {group.group!r} changed while it was read; decide again")
             return {}
         for item in held:
-            if revision in (None, item.turn) and message_id in (None, item.id):
+            if revision in (None, item.position) and message_id in (None, item.id):
                 break
         else:
             holds = f"does not hold this message; held messages: {', '.join(self.place(entry) for entry in held)}"
             raise InputError(f"group {group.group!r} {holds if held else 'holds no messages'}")
-        about: dict[str, Any] = {"epoch": item.epoch, "turn": item.turn, "message_id": item.id, "digest": item.digest}
+        about: dict[str, Any] = {"epoch": item.epoch, "position": item.position}
+        about |= {"message_id": item.id, "digest": item.digest}
         if action is DecisionAction.RESUME:
             return about
         old = json.loads(canonical(item.content))

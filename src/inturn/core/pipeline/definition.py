@@ -191,25 +191,25 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         return self.order.epoch
 
     @cached_property
-    def turn(self) -> str | None:
+    def position(self) -> str | None:
         """The field with a message's place in its group's order; None for ``Arrival``, and for several fields."""
         return self.order.column
 
     @cached_property
     def revision(self) -> str | None:
         """The field with the revision, if the order has one."""
-        return self.turn if self.order.has_revisions else None
+        return self.position if self.order.has_revisions else None
 
     @cached_property
     def time(self) -> str | None:
         """The field with the time, if the order uses it."""
-        return self.turn if self.order.has_times else None
+        return self.position if self.order.has_times else None
 
     @cached_property
     def key_fields(self) -> tuple[str, ...]:
         """The fields without which a message cannot be placed: group, epoch, place and id, where they apply."""
         ids = None if self.order.has_revisions else self.id
-        return tuple(name for name in (self.group, self.epoch, self.turn, *self.order.fields[:1], ids) if name)
+        return tuple(name for name in (self.group, self.epoch, self.position, *self.order.fields[:1], ids) if name)
 
     @cached_property
     def placing_fields(self) -> tuple[str, ...]:
@@ -221,12 +221,12 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
 
     @cached_property
     def read_places(self) -> Callable[[Any], list[Any]]:
-        """The function that reads group, epoch, turn, id and arrival of a message; 0 where no field is named.
+        """The function that reads group, epoch, position, id and arrival of a message; 0 where no field is named.
 
-        Where several fields have the place, the turn is the list of their values.
+        Where several fields have the place, the position is the list of their values.
         """
         fields = self.order.fields
-        read = path.reader([self.group, self.epoch, self.turn, self.id, self.arrival, *fields], 0)
+        read = path.reader([self.group, self.epoch, self.position, self.id, self.arrival, *fields], 0)
         if not fields:
             return read
 
@@ -275,7 +275,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         if not isinstance(self.name, str) or not 0 < len(self.name) <= limits.NAME_LENGTH:
             msg = f"Pipeline(name={self.name!r}); expected a text of 1 to {limits.NAME_LENGTH} characters"
             raise PipelineError(msg)
-        fields = (self.group, self.id, self.arrival, self.epoch, self.turn, *self.order.fields, *self.ignore)
+        fields = (self.group, self.id, self.arrival, self.epoch, self.position, *self.order.fields, *self.ignore)
         for text in (self.name, *(field for field in fields if isinstance(field, str))):
             if text and (problem := name_fault("name", text)):
                 raise PipelineError(f"Pipeline {self.name!r}: {problem}")

@@ -49,13 +49,13 @@ class GaplessTimeline(Timeline):
     @override
     def begin(self, entry: TimelineEntry) -> None:
         if self.order.begins_anywhere:
-            self.reached = entry.turn - 1
+            self.reached = entry.position - 1
 
     def key(self, entry: TimelineEntry) -> Key:
-        return (entry.epoch, entry.turn)
+        return (entry.epoch, entry.position)
 
     def conflict_place(self, entry: TimelineEntry) -> bytes:
-        return place_mark(entry.epoch, entry.turn)
+        return place_mark(entry.epoch, entry.position)
 
     def identity(self, entry: TimelineEntry) -> Hashable:
         return self.key(entry)
@@ -64,15 +64,15 @@ class GaplessTimeline(Timeline):
         return self.held.get(self.key(entry))
 
     def relation(self, entry: TimelineEntry) -> Relation:
-        held = self.held.get((entry.epoch, entry.turn))
+        held = self.held.get((entry.epoch, entry.position))
         if held is not None:
             return Relation.COPY if held.digest == entry.digest else Relation.OTHER
         if entry.epoch != (self.epoch or 0):
             return Relation.FORGOTTEN if entry.epoch < (self.epoch or 0) else Relation.AHEAD
-        distance = entry.turn - self.next()
+        distance = entry.position - self.next()
         if distance >= 0:
             return Relation.NEXT if distance == 0 else Relation.AHEAD
-        if self.skipped and self.is_skipped(entry.turn):
+        if self.skipped and self.is_skipped(entry.position):
             return Relation.SKIPPED
         start = len(self.memory) + distance * MARK_BYTES
         if start < 0:
@@ -116,7 +116,7 @@ class GaplessTimeline(Timeline):
         oldest = list(accumulate(reversed(since), min))[::-1]
         gaps, missing = [], self.next()
         for key, waited in zip(keys, oldest, strict=True):
-            revision = self.held[key].turn
+            revision = self.held[key].position
             if revision > missing:
                 gaps.append((missing, revision - 1, waited))
             missing = revision + 1
@@ -135,12 +135,12 @@ class GaplessTimeline(Timeline):
     @override
     def drop(self, entry: TimelineEntry) -> None:
         self.remove_held(entry)
-        self.skip(entry.turn, entry.turn)
+        self.skip(entry.position, entry.position)
 
     @override
     def may_release(self, entries: Sequence[TimelineEntry]) -> bool:
         due, epoch = self.next(), self.epoch or 0
-        return super().may_release(entries) and any(entry.turn == due or entry.epoch != epoch for entry in entries)
+        return super().may_release(entries) and any(entry.position == due or entry.epoch != epoch for entry in entries)
 
     @override
     def releases_first(self, entries: Sequence[TimelineEntry]) -> bool:
@@ -149,13 +149,13 @@ class GaplessTimeline(Timeline):
     @override
     def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
         epoch, due = self.epoch or 0, self.next()
-        coming = {entry.turn for entry in entries}
+        coming = {entry.position for entry in entries}
         for held in held_from((epoch, due, "", "")):
-            while due in coming and due < held.turn:
+            while due in coming and due < held.position:
                 due += 1
-            if held.epoch != epoch or held.turn > due:
+            if held.epoch != epoch or held.position > due:
                 return
-            due = held.turn + 1
+            due = held.position + 1
             yield held
 
 
@@ -220,7 +220,7 @@ class KeyedTimeline(Timeline):
         return super().give_up(error)
 
     def record_applied(self, entry: TimelineEntry) -> None:
-        self._known[self.mark(entry)] = (entry.digest[:MARK_BYTES], entry.turn)
+        self._known[self.mark(entry)] = (entry.digest[:MARK_BYTES], entry.position)
 
     def forget_oldest(self) -> None:
         """Forget the message that was applied first, and its conflicts where their place is its mark."""
@@ -288,24 +288,24 @@ class MonotoneTimeline(RisingTimeline):
         self._greatest: dict[int, int] = {}  # of the held messages, by epoch
 
     def mark(self, entry: TimelineEntry) -> bytes:
-        return self._mark(entry.epoch, entry.turn)
+        return self._mark(entry.epoch, entry.position)
 
     def conflict_place(self, entry: TimelineEntry) -> bytes:
-        return place_mark(entry.epoch, entry.turn)
+        return place_mark(entry.epoch, entry.position)
 
     @staticmethod
     def _mark(epoch: int, position: int) -> bytes:
         return struct.pack(">qq", epoch, position)
 
     def key(self, entry: TimelineEntry) -> Key:
-        return (entry.epoch, entry.turn)
+        return (entry.epoch, entry.position)
 
     def is_above(self, entry: TimelineEntry) -> bool:
-        return self.reached is None or entry.turn > self.reached
+        return self.reached is None or entry.position > self.reached
 
     def record_seen(self, entry: TimelineEntry) -> None:
         if entry.epoch == (self.epoch or 0):
-            self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
+            self.reached = entry.position if self.reached is None else max(self.reached, entry.position)
 
     def begin_epoch(self, epoch: int) -> list[TimelineEntry]:
         lost = super().begin_epoch(epoch)
@@ -314,7 +314,7 @@ class MonotoneTimeline(RisingTimeline):
 
     def restore(self, entry: TimelineEntry) -> None:
         super().restore(entry)
-        self._greatest[entry.epoch] = max(entry.turn, self._greatest.get(entry.epoch, entry.turn))
+        self._greatest[entry.epoch] = max(entry.position, self._greatest.get(entry.epoch, entry.position))
 
     def advance(self, entries: Iterable[tuple[int, bytes]]) -> None:
         """Record that numbers with their digests, rising from ``reached``, were applied."""
@@ -350,7 +350,7 @@ class TimestampTimeline(KeyedTimeline):
     @override
     def close(self) -> None:
         if self.reached is not None and self.held and not self.parked:
-            greatest = max(entry.turn for entry in self.held.values())
+            greatest = max(entry.position for entry in self.held.values())
             self.reached = max(self.reached, min(greatest + self.order.lateness_us, limits.REVISION))
 
     def watermark(self) -> int | None:
@@ -358,17 +358,17 @@ class TimestampTimeline(KeyedTimeline):
         return None if self.reached is None else self.reached - self.order.lateness_us
 
     def key(self, entry: TimelineEntry) -> Key:
-        return (entry.turn, entry.tie, entry.id or "")
+        return (entry.position, entry.tie, entry.id or "")
 
     def relation(self, entry: TimelineEntry) -> Relation:
         known = self.recall(entry)
         if known is not None:
             return known
         watermark = self.watermark()
-        return Relation.LATE if watermark is not None and entry.turn < watermark else Relation.AHEAD
+        return Relation.LATE if watermark is not None and entry.position < watermark else Relation.AHEAD
 
     def record_seen(self, entry: TimelineEntry) -> None:
-        self.reached = entry.turn if self.reached is None else max(self.reached, entry.turn)
+        self.reached = entry.position if self.reached is None else max(self.reached, entry.position)
 
     def ready(self) -> TimelineEntry | None:
         key, watermark = None if self.parked else self.first(), self.watermark()
@@ -392,9 +392,9 @@ class TimestampTimeline(KeyedTimeline):
 
     @override
     def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
-        times = [entry.turn for entry in entries]
+        times = [entry.position for entry in entries]
         greatest = max(times if self.reached is None else [self.reached, *times], default=None)
         for held in held_from((0, limits.FIRST_TURN, "", "")):
-            if greatest is None or held.turn > greatest - self.order.lateness_us:
+            if greatest is None or held.position > greatest - self.order.lateness_us:
                 return
             yield held

@@ -37,7 +37,7 @@ class HeldMessageStatus:
 
     Attributes:
         epoch: 0 where the order has none.
-        turn: its place: a revision, a time in microseconds, or a count of arrivals.
+        position: its place: a revision, a time in microseconds, or a count of arrivals.
         id: its deduplication id, where the pipeline names one.
         since: when the wait began.
         digest: digest of its original content, in hexadecimal digits.
@@ -45,7 +45,7 @@ class HeldMessageStatus:
     """
 
     epoch: int
-    turn: int
+    position: int
     id: str | None
     since: dt.datetime
     digest: str
@@ -66,7 +66,7 @@ class GroupStatus:
         held: number of messages that it holds.
         oldest: when its longest wait began.
         deadline: when its wait expires; None if it does not.
-        step: the last step, or the group's last turn, that changed it.
+        step: the last step, or the group's last task, that changed it.
         state: its state, as JSON values.
         old_version: version of its state, if it is older than the pipeline: not upgraded yet, or ``upgrade`` failed.
     """
@@ -316,13 +316,13 @@ class Inspector(ABC):
 
     def place(self, message: HeldMessageStatus) -> str:
         """Return a message's place in words."""
-        return self.order.grade.words(message.turn, message.id, message.epoch)
+        return self.order.grade.words(message.position, message.id, message.epoch)
 
     def gap(self, group: GroupStatus, held: list[HeldMessageStatus]) -> tuple[int, int] | None:
         """Return the first and the last missing revision before the held messages of a group."""
         if not self.order.grade.has_gaps:
             return None
-        revisions = [message.turn for message in held if message.epoch == (group.epoch or 0)]
+        revisions = [message.position for message in held if message.epoch == (group.epoch or 0)]
         due = self.due(group)
         return (due, min(revisions) - 1) if revisions and min(revisions) > due else None
 

@@ -1,7 +1,7 @@
 """The order by several fields: positions in a log that do not fit into one number, and the timeline that applies it.
 
-A place is the list of the positions, and its text form is the id of the message. It does not fit into the 64-bit turn
-of other grades; so the turn of every message is 0, and the tie orders them.
+A place is the list of the positions, and its text form is the id of the message. It does not fit into the 64-bit
+position of other grades; so the position of every message is 0, and the tie orders them.
 """
 
 import hashlib
@@ -121,7 +121,7 @@ class MonotoneFields(Order):
         return None
 
     @override
-    def turn(self, value: Any) -> int:  # noqa: ARG002 - the tie says it
+    def position(self, value: Any) -> int:  # noqa: ARG002 - the tie says it
         return 0
 
     @override

@@ -100,7 +100,7 @@ class Order:
         """
         return None
 
-    def turn(self, value: Any) -> int:
+    def position(self, value: Any) -> int:
         """Return the place for the value of a message's ``column``.
 
         Raises:
@@ -109,10 +109,10 @@ class Order:
         return integer(value, self.column)
 
     def tie(self, value: Any, arrival: Any, ident: str) -> str:  # noqa: ARG002 - a hook
-        """Return a text that orders messages of the same turn, before their ids; for most orders it is empty.
+        """Return a text that orders messages of the same position, before their ids; for most orders it is empty.
 
         Args:
-            value: value of its ``column`` as received; None: its turn contains all of it.
+            value: value of its ``column`` as received; None: its position contains all of it.
             arrival: value of the field with its arrival; None if the pipeline names none.
             ident: its id.
         """
@@ -124,7 +124,7 @@ class Order:
 
     def identity(self, entry: TimelineEntry) -> int | str:
         """Return the name of a message within its group: the revision, or the id if the order has no revisions."""
-        return entry.turn if self.has_revisions else entry.id or ""
+        return entry.position if self.has_revisions else entry.id or ""
 
     @classmethod
     def words(cls, position: int, ident: str | None, epoch: int) -> str:
@@ -324,7 +324,7 @@ class Timestamp(Order):
         return no_time(self.column, value) if is_none else None
 
     @override
-    def turn(self, value: Any) -> int:
+    def position(self, value: Any) -> int:
         time_us = read_us(value, self.unit)
         if time_us is None:
             kind = type(value).__name__

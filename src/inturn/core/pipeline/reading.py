@@ -25,7 +25,7 @@ class Placed(NamedTuple):
 
     group: Any
     epoch: Any
-    turn: Any
+    position: Any
     id: Any
     arrival: Any
 
@@ -92,17 +92,17 @@ def placed(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number:
     order, is_identified = pipeline.order, pipeline.id is not None
     try:
         position, epoch, group = (
-            order.turn(places.turn),
+            order.position(places.position),
             integer(places.epoch, pipeline.epoch),
             group_text(places.group),
         )
     except InputError as error:  # of the wrong type
         raise Unplaced(str(error), places.group) from error
-    name = str(places.id) if is_identified and places.id is not None else order.name(places.turn)
+    name = str(places.id) if is_identified and places.id is not None else order.name(places.position)
     arrival = None
     if pipeline.arrival is not None:
         arrival = places.arrival if _says_arrival(pipeline.arrival, content) else number
-    tie = order.tie(finest(pipeline, places.turn, received), arrival, name or "")
+    tie = order.tie(finest(pipeline, places.position, received), arrival, name or "")
     entry = TimelineEntry(position, digest(own_content(pipeline, content)), message, epoch, name, tie=tie)
     # An id also orders messages, by its own type; a revision needs no id in addition.
     ident = places.id if is_identified and not order.has_revisions else ""
@@ -165,12 +165,12 @@ def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], places
         yield from _nulls(pipeline, content, places)
     for field, value in (
         (pipeline.epoch, places.epoch),
-        (pipeline.turn, places.turn),
+        (pipeline.position, places.position),
         (pipeline.arrival, places.arrival),
     ):
         if type(value) is int and not _LEAST <= value < _BEYOND:
             yield f"{field} is {value}, which does not fit into 64 bits"
-    if problem := _turn_fault(pipeline, places.turn):
+    if problem := _position_fault(pipeline, places.position):
         yield problem
     if isinstance(message, InvalidMarker):
         yield message.why
@@ -191,7 +191,7 @@ def _content_fault(content: Mapping[str, Any]) -> str | None:
     return None if path is None else f"{path} has an unpaired surrogate, which UTF-8 cannot encode"
 
 
-def _turn_fault(pipeline: Pipeline, position: Any) -> str | None:
+def _position_fault(pipeline: Pipeline, position: Any) -> str | None:
     try:
         return pipeline.order.fault(position)
     except InputError as error:  # of the wrong type

@@ -28,7 +28,7 @@ MARK_BYTES = 8
 PLACE_BYTES = 16
 """Length of a place in the memory of conflicts; see :meth:`Timeline.conflict_place`."""
 Remembered = tuple[bytes, bytes, int]
-"""One message that a store remembers in addition to a timeline: id or number, digest, turn."""
+"""One message that a store remembers in addition to a timeline: id or number, digest, position."""
 
 _SPARE = 64
 """Number of outdated keys up to which there is no clean-up."""
@@ -111,7 +111,7 @@ class HeldPlace(Protocol):
         """The epoch."""
 
     @property
-    def turn(self) -> int:
+    def position(self) -> int:
         """The place in the order."""
 
 

@@ -113,9 +113,9 @@ def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
     checks: list[tuple[str | None, str, tuple[str, ...]]] = [
         (pipeline.group, "group", _GROUPS),
         (pipeline.epoch, "revision", INTEGERS),
-        (pipeline.turn, "time", (*_TIMES, *_SINCE_1970))
+        (pipeline.position, "time", (*_TIMES, *_SINCE_1970))
         if pipeline.order.has_times
-        else (pipeline.turn, "revision", INTEGERS),
+        else (pipeline.position, "revision", INTEGERS),
         (pipeline.arrival, "revision", (*INTEGERS, *_TIMES)),
         (pipeline.id, "group", _GROUPS),
         *((name, "position", (*INTEGERS, "decimal", *_TEXTS)) for name in pipeline.order.fields),

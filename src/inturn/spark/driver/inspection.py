@@ -121,7 +121,7 @@ class SparkInspector(DecisionService):
                 for row, spot in zip(part.to_pylist(maps_as_pydicts="strict"), held_keys(part), strict=True):
                     first = since.get(row["group"])
                     if first is not None and row["step"] >= first:
-                        place = row["epoch"], row["turn"], row["id"], time_of(row["since_us"])
+                        place = row["epoch"], row["position"], row["id"], time_of(row["since_us"])
                         yield row["group"], spot, HeldMessageStatus(*place, row["digest"].hex(), row["message"])
 
     @override

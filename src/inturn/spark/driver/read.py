@@ -171,7 +171,7 @@ def _parked(spark: "SparkSession", source: SparkStore, about: StoreIdentity, las
         F.when(parked, F.col("g.status")).alias("reason"),
         F.col("g.error").alias("error"),
         _epoch(about, "h.epoch").alias("epoch"),
-        _revision(about, "h.turn").alias("revision"),
+        _revision(about, "h.position").alias("revision"),
         F.col("h.id").alias("id"),
         F.timestamp_micros(F.col("h.since_us")).alias("since"),
         F.col("message"),

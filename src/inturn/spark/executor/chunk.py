@@ -138,7 +138,7 @@ class Chunk:
     def applied_entry(self, row: int) -> TimelineEntry:
         """Return an applied row as the entry that names its outputs; without the digest, which is costly and unused."""
         return TimelineEntry(
-            turn=self.positions.item(row),
+            position=self.positions.item(row),
             digest=b"",
             message=self.messages[row],
             epoch=0 if self.epochs is None else int(self.epochs[row]),

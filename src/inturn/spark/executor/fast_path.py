@@ -237,7 +237,7 @@ class VectorizedGroups:
             "hash": pa.array(chunk.hashes[rows]),
             "group": chunk.groups.take(pa.array(self.streaks.group[rows])),
             "epoch": pa.repeat(0, len(rows)),
-            "turn": pa.array(chunk.positions[rows]),
+            "position": pa.array(chunk.positions[rows]),
             "digest": pa.array([chunk.digest_of(row) for row in rows.tolist()], pa.binary()),
             "since_us": pa.repeat(self.plan.now_us, len(rows)),
         }

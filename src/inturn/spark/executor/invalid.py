@@ -61,7 +61,7 @@ class ValidRows:
     def _reject(self, group: str | None, content: pa.Table, row: int, reason: str) -> None:
         if self._pipeline.on_invalid == "fail":
             raise InvalidMessage(f"{reason}: {content.slice(row, 1).to_pylist()[0]!r}")
-        # An invalid row has no turn and no epoch; the entry only refers to its content.
+        # An invalid row has no position and no epoch; the entry only refers to its content.
         entry = TimelineEntry(cast("int", None), b"", None, cast("int", None), ref=(content, row))
         self._journal.reject(cast("str", group), entry, "invalid", reason)
 
@@ -79,8 +79,8 @@ def invalid_rows(pipeline: Pipeline, table: pa.Table, group: str, conversion_fau
         if column.null_count:
             bad.update(dict.fromkeys(_rows(column.is_null()), f"{path} is null"))
     bad.update(unread_lines(table))
-    if pipeline.order.bounds is not None and pipeline.turn is not None:
-        positions, (least, greatest) = field_values(table, pipeline.turn), pipeline.order.bounds
+    if pipeline.order.bounds is not None and pipeline.position is not None:
+        positions, (least, greatest) = field_values(table, pipeline.position), pipeline.order.bounds
         for row in _rows(pc.or_(pc.less(positions, least), pc.greater(positions, greatest))):
             bad.setdefault(row, cast("str", pipeline.order.fault(positions[row].as_py())))
     bad = name_faults(pipeline.group, table[group]) | bad

@@ -18,10 +18,10 @@ from inturn.core.values.instant import MICROSECONDS, Unit, read_us
 from inturn.core.values.path import parts
 from inturn.spark.columns.names import ARRIVED, OWN
 
-POSITION: Final = f"{OWN}turn"
+POSITION: Final = f"{OWN}position"
 """The column with a message's time, in microseconds since 1970."""
 TIE: Final = f"{OWN}tie"
-"""The column with the text that orders messages of the same turn."""
+"""The column with the text that orders messages of the same position."""
 IDENT: Final = f"{OWN}id"
 """The column with message ids derived from their places, if a place consists of several fields."""
 _WITHIN: Final = f"{OWN}at_"
@@ -37,7 +37,7 @@ def position_column(pipeline: Pipeline) -> str | None:
     """Return the name of the task's column with a message's place in its group; None under ``Arrival``."""
     if pipeline.order.has_times:
         return POSITION
-    return None if pipeline.turn is None else column_of(pipeline.turn)
+    return None if pipeline.position is None else column_of(pipeline.position)
 
 
 def id_column(pipeline: Pipeline) -> str | None:

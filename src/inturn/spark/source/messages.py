@@ -107,7 +107,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
             agrees &= F.coalesce(own.cast("string") == attribute.cast("string"), F.lit(True))  # noqa: FBT003
     named = (column.alias(name) for name, column in columns.items())
     # Without a place in the data the log's is the only one; an order that has one needs no other within a step.
-    has_place = pipeline.turn is not None or bool(pipeline.order.fields)
+    has_place = pipeline.position is not None or bool(pipeline.order.fields)
     is_placed = pipeline.arrival is not None or (has_place and not pipeline.order.begins_anywhere)
     place = [] if is_placed else [F.col("e.sequence_number").alias(ARRIVED)]
     return both.select(*named, *place, F.coalesce(F.col("u"), _corrupt(agrees)).alias(CORRUPT))

@@ -114,7 +114,7 @@ class LevelReader:
                 for batch, row_numbers in cursor.find(needed_hashes, groups.bound):
                     selected = row_numbers
                     if wanted_positions is not None:
-                        position = batch.column("turn").to_numpy()[row_numbers]
+                        position = batch.column("position").to_numpy()[row_numbers]
                         hash_ = batch.column("hash").to_numpy()[row_numbers]
                         selected = row_numbers[is_in(position, wanted_positions) | is_in(hash_, restored_hashes)]
                     self._distribute_held(batch, selected, groups, restored, since)
@@ -133,7 +133,7 @@ class LevelReader:
         rows = pa.array(row_numbers)
         names, steps = (batch.column(name).take(rows).to_pylist() for name in ("group", "step"))
         to_restore: list[tuple[int, EarlierGroup]] = []
-        digests, positions = batch.column("digest"), batch.column("turn").to_numpy()
+        digests, positions = batch.column("digest"), batch.column("position").to_numpy()
         for row, name, step in zip(row_numbers.tolist(), names, steps, strict=True):
             first = since.get(name)
             if first is None or step < first:
@@ -160,7 +160,7 @@ class LevelReader:
 
 def held_keys(held: pa.Table | pa.RecordBatch) -> list[HeldKey]:
     """Return the positions of held messages in their groups; those of older stores have no tie."""
-    epochs, positions, ids = (held[name].to_pylist() for name in ("epoch", "turn", "id"))
+    epochs, positions, ids = (held[name].to_pylist() for name in ("epoch", "position", "id"))
     ties = held["tie"].to_pylist() if "tie" in held.schema.names else repeat(None, len(held))
     return [
         (epoch, position, tie or "", ident or "")

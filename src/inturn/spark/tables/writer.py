@@ -37,7 +37,7 @@ HELD = {
     "hash": pa.int64(),
     "group": pa.string(),
     "epoch": pa.int64(),
-    "turn": pa.int64(),
+    "position": pa.int64(),
     "id": pa.string(),
     "digest": pa.binary(),
     "since_us": pa.int64(),
@@ -148,7 +148,7 @@ class StepWriter:
         waiting, self._held_tables = self._held_tables, []
         for content, entries, rows in self._held.values():
             place = [
-                (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step, e.tie or None)
+                (hash_, name, e.epoch, e.position, e.id, e.digest, e.since_us, self._step, e.tie or None)
                 for hash_, name, e in entries
             ]
             messages = content.take(pa.array(rows)).combine_chunks().to_struct_array()
@@ -184,7 +184,7 @@ class StepWriter:
             (
                 group,
                 entry.epoch if self._pipeline.epoch else None,
-                entry.turn if self._pipeline.order.has_revisions else None,
+                entry.position if self._pipeline.order.has_revisions else None,
                 entry.id,
                 reason,
                 detail,

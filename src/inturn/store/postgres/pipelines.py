@@ -1,6 +1,6 @@
 """Pipelines in PostgreSQL; store/sql/pipelines.py has the part that SQLite shares.
 
-Workers on several machines seldom wait for each other. A worker that writes the results of turns locks the rows of
+Workers on several machines seldom wait for each other. A worker that writes the results of tasks locks the rows of
 their groups. Counts are added to one of several rows. Outputs are numbered by a sequence: in order within a group,
 roughly in order between groups, and with gaps.
 

@@ -1,6 +1,6 @@
 """The format of the tables: the schema, and the steps that bring tables of an earlier format up to date.
 
-The schema of a store is its step ``FIRST``. A later change is a file beside it, such as ``migrations/0040.sql``, whose
+The schema of a store is its step ``FIRST``. A later change is a file beside it, such as ``migrations/0041.sql``, whose
 number is the format that it makes; a new database runs the schema and all steps. A step only adds tables, columns that
 are nullable or have a default, and indexes, so that servers of the previous version continue to work. A step that
 removes something or changes a meaning has the first line
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from inturn.core.errors import StoreMismatch
 
-FIRST: Final = 39
+FIRST: Final = 40
 """The format of the schemas; formats 1 to 38 were those of development versions, and were never released."""
 
 
