@@ -1,6 +1,6 @@
 """The format of the tables: later steps are run once, by whoever opens a database first; other formats are refused.
 
-There is no later step yet, so the tests give a newer version its own: 40 only adds, 41 changes what is there.
+There is no later step yet, so the tests give a newer version its own: ADDED only adds, BROKEN changes what is there.
 """
 
 import shutil
@@ -25,7 +25,8 @@ from inturn.store.sqlite.reader import SqlitePipelineReader
 from threads import together
 
 ADDING = "create table inturn_later (number integer);\ninsert into inturn_later values (1);\n"
-BREAKING = "-- readable_from: 41\nalter table inturn_later rename column number to value;\n"
+ADDED, BROKEN = FIRST + 1, FIRST + 2
+BREAKING = f"-- readable_from: {BROKEN}\nalter table inturn_later rename column number to value;\n"
 FAILING = "create table inturn_never (number integer);\ninsert into inturn_nowhere values (1);\n"
 
 
@@ -94,25 +95,25 @@ def test_schema_steps_start_with_the_first_and_are_in_order(kind: str) -> None:
 
 
 def test_a_new_database_has_all_schema_steps(tables: Tables) -> None:
-    tables.knows({41: BREAKING, 40: ADDING})
+    tables.knows({BROKEN: BREAKING, ADDED: ADDING})
     steps = [(step.number, step.readable_from) for step in tables._module.STEPS]
-    assert steps == [(FIRST, None), (40, None), (41, 41)]
+    assert steps == [(FIRST, None), (ADDED, None), (BROKEN, BROKEN)]
     inturn.open(tables.address).close()
-    assert tables.version() == 41
+    assert tables.version() == BROKEN
     assert tables.run("select value from inturn_later") == [(1,)]
 
 
 def test_the_first_open_runs_a_new_schema_step_once(tables: Tables) -> None:
     with inturn.open(tables.address) as db:
         db.queue("q").send("kept")
-    tables.knows({40: ADDING})
+    tables.knows({ADDED: ADDING})
 
     def depth() -> int:
         with inturn.open(tables.address, create=False) as db:
             return db.queue("q").depth().messages
 
     assert together(*[depth] * 4) == [1] * 4
-    assert tables.version() == 40
+    assert tables.version() == ADDED
     assert tables.run("select number from inturn_later") == [(1,)]
     assert depth() == 1
 
@@ -120,11 +121,11 @@ def test_the_first_open_runs_a_new_schema_step_once(tables: Tables) -> None:
 def test_a_failed_schema_step_changes_nothing(tables: Tables) -> None:
     with inturn.open(tables.address) as db:
         db.queue("q").send("kept")
-    tables.knows({40: ADDING, 41: FAILING})
+    tables.knows({ADDED: ADDING, BROKEN: FAILING})
     with pytest.raises((StoreError, sqlite3.Error), match="inturn_nowhere"):
         inturn.open(tables.address)
     assert tables.version() == FIRST
-    tables.knows({40: ADDING, 41: FAILING.partition("\n")[0]})  # neither table is there
+    tables.knows({ADDED: ADDING, BROKEN: FAILING.partition("\n")[0]})  # neither table is there
     with inturn.open(tables.address) as db:
         assert [message.body for message in db.queue("q").receive()] == ["kept"]
 
@@ -134,7 +135,7 @@ def test_an_older_postgres_client_continues_after_an_additive_step(tables: Table
     with inturn.open(tables.address) as old:
         queue = old.queue("q")
         queue.send("before")
-        tables.knows({40: ADDING})
+        tables.knows({ADDED: ADDING})
         inturn.open(tables.address).close()
         tables.knows()
         queue.send("after")
@@ -142,20 +143,20 @@ def test_an_older_postgres_client_continues_after_an_additive_step(tables: Table
     with inturn.open(tables.address, create=False) as old:
         assert old.queue("q").depth().messages == 2
     tables.look()
-    assert tables.version() == 40
+    assert tables.version() == ADDED
 
 
 @pytest.mark.parametrize("tables", ["sqlite"], indirect=True)
 def test_an_older_version_cannot_write_a_file_of_a_newer_format(tables: Tables) -> None:
     with inturn.open(tables.address) as old:
         queue = old.queue("q")
-        tables.knows({40: ADDING})
+        tables.knows({ADDED: ADDING})
         inturn.open(tables.address).close()
         tables.knows()
-        with pytest.raises(StoreMismatch, match=f"its format is 40, this one knows {FIRST}; update inturn"):
+        with pytest.raises(StoreMismatch, match=f"its format is {ADDED}, this one knows {FIRST}; update inturn"):
             queue.send("lost")
     for act in (lambda: inturn.open(tables.address), tables.look):
-        with pytest.raises(StoreMismatch, match="written by a newer inturn: its format is 40"):
+        with pytest.raises(StoreMismatch, match=f"written by a newer inturn: its format is {ADDED}"):
             act()
 
 
@@ -163,20 +164,22 @@ def test_an_older_version_cannot_write_a_file_of_a_newer_format(tables: Tables) 
 def test_an_older_postgres_client_stops_after_a_breaking_step(tables: Tables) -> None:
     with inturn.open(tables.address) as old:
         queue = old.queue("q")
-        tables.knows({40: ADDING, 41: BREAKING})
+        tables.knows({ADDED: ADDING, BROKEN: BREAKING})
         inturn.open(tables.address).close()
-        tables.knows({40: ADDING})
-        with pytest.raises(StoreMismatch, match="needs a version that knows format 41; this one knows 40"):
+        tables.knows({ADDED: ADDING})
+        with pytest.raises(StoreMismatch, match=f"needs a version that knows format {BROKEN}; this one knows {ADDED}"):
             queue.send("lost")
     for act in (lambda: inturn.open(tables.address), tables.look):
-        with pytest.raises(StoreMismatch, match="its format is 41, which needs a version that knows format 41"):
+        with pytest.raises(
+            StoreMismatch, match=f"its format is {BROKEN}, which needs a version that knows format {BROKEN}"
+        ):
             act()
 
 
 def test_read_only_opens_run_no_schema_step(tables: Tables) -> None:
     inturn.open(tables.address).close()
     tables.look()
-    tables.knows({40: ADDING})
+    tables.knows({ADDED: ADDING})
     with pytest.raises(StoreMismatch, match=r"was written by an older inturn.*; migrate it with inturn\.open"):
         tables.look()
     assert tables.version() == FIRST
@@ -204,10 +207,10 @@ def test_a_deadlocked_schema_step_is_retried(tables: Tables, deadlocks: int) -> 
         if nextval('tries') <= {deadlocks} then raise exception 'deadlock' using errcode = 'deadlock_detected'; end if;
     end $$;
     """
-    tables.knows({40: ADDING + deadlock})
+    tables.knows({ADDED: ADDING + deadlock})
     if deadlocks < limits.MIGRATION_TRIES:
         inturn.open(tables.address).close()
-        assert (tables.version(), tables.run("select number from inturn_later")) == (40, [(1,)])
+        assert (tables.version(), tables.run("select number from inturn_later")) == (ADDED, [(1,)])
         return
     with pytest.raises(StoreError, match=f"gave up after {limits.MIGRATION_TRIES} attempts"):
         inturn.open(tables.address)
