@@ -93,8 +93,8 @@ def test_the_login_page_has_no_axe_violation(bank: Bank, page: Page) -> None:
 
 
 def spaced(text: str) -> str:
-    """Return a text on one line, without times and counts of turns, which depend on how the worker took them."""
-    return re.sub(r"(?<=turn) \d+|since .*", "", " ".join(text.split())).strip()
+    """Return a text on one line, without times and counts of tasks, which depend on how the worker took them."""
+    return re.sub(r"(?<=task) \d+|since .*", "", " ".join(text.split())).strip()
 
 
 def tab_to(page: Page, selector: str) -> None:
