@@ -4,21 +4,8 @@ The worker's own thread executes all transactions, one after the other; see unit
 tasks, since handlers are plain functions that may take long; see group_task.py. The two exchange plain values. The
 result of a task is stored together with the acknowledgement of its messages, or not at all.
 
-The states of a task, and where the worker has it::
+The states of a task are those of tasks.py. What never happens:
 
-    next      in _next_tasks, by its group: its messages are leased, and the task before it is not stored yet
-    waiting   in the starter: it is to run alone, or something that runs is; see suspects.py
-    running   in the pool
-    ended     in _done, from its thread: it has a result, or an error, or gave up at a stop
-    refused   in _refused: it has a result, but the queue of the chain has no room; tried again after a pause
-    doubtful  in _doubtful: its handler returned something else than (state, outputs), and has not applied a message yet
-    gone      in none of them: stored with its acknowledgements, nacked, or its lease was lost
-
-``_tasks`` has every task that is not gone, ``_busy`` those that are waiting, running, ended, refused or doubtful, by
-their groups. Only the worker's own thread changes them; the threads of the pool append to ``_done``, those of the
-outbox to ``_sent``. What never happens:
-
-- Two tasks of a group run at once: messages of a busy group go to its next task.
 - A part of a task is stored: result, outputs and acknowledgements are in one transaction.
 - A result is stored that another worker has overtaken, or whose lease has expired: the transaction raises LeaseLost or
   Overtaken, stores nothing, and is repeated without these tasks.
@@ -26,7 +13,6 @@ outbox to ``_sent``. What never happens:
 - A transaction waits for a handler.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import partial
@@ -53,6 +39,7 @@ from inturn.worker.outbox import DELIVER_RETRY, Deliver, Outbox
 from inturn.worker.report import WorkerReport
 from inturn.worker.suspects import RecentWork, WorkStarter
 from inturn.worker.table_rows import table_rows_of
+from inturn.worker.tasks import WorkerTasks
 from inturn.worker.thread_pool import PoolStopped, ThreadPool, Throughput, receives
 from inturn.worker.unit_of_work import UnitOfWork
 from inturn.worker.work_items import (
@@ -63,7 +50,6 @@ from inturn.worker.work_items import (
     WorkRequest,
     WorkResult,
     ending,
-    has_applied,
 )
 
 T = TypeVar("T")
@@ -115,15 +101,9 @@ class Worker(BackgroundLoop):
         self._sender = (
             Outbox(deliver, retry, concurrency, self._delivery_finished, pipeline.name) if callable(deliver) else None
         )
-        self._tasks: set[GroupTask] = set()  # tasks with leased messages, or in the pool
-        self._busy: dict[str, GroupTask] = {}  # groups whose task is in the pool
-        self._next_tasks: dict[str, GroupTask] = {}  # the next tasks of such groups
+        self._tasks = WorkerTasks()
         self._sendings: set[DeliveryAttempt] = set()
-        self._done: deque[GroupTask] = deque()  # from the threads
-        self._sent: deque[DeliveryAttempt] = deque()
-        self._refused: list[GroupTask] = []  # tasks that wait for room in the queue of the chain
-        self._refused_until = 0.0
-        self._doubtful: list[GroupTask] = []  # tasks that wait for another to show that the handler is right
+        self._sent: deque[DeliveryAttempt] = deque()  # from the threads
         self._adopted: list[Delivery] = []
         self._starter = WorkStarter(self._put)
         self._undone_begins: dict[str, int] = {}  # tasks without messages that gave way
@@ -144,7 +124,7 @@ class Worker(BackgroundLoop):
             task.is_given_up = True
         except BaseException as error:  # noqa: BLE001 - it ends the worker, which reports it
             task.error = error
-        self._done.append(task)
+        self._tasks.end(task)
         self._ended()
 
     def _delivery_finished(self, sending: DeliveryAttempt) -> None:
@@ -155,19 +135,22 @@ class Worker(BackgroundLoop):
 
     @override
     def _running(self) -> Sized:
-        return self._busy
+        return self._tasks.busy
 
     @override
     def _iterate(self) -> bool:
         outcome = self._transact(is_taking=True)
         self._start_work(outcome)
         if self._starter.waiting:
-            self._starter.begin(self._recent_work(self._next_tasks.values()))
+            self._starter.begin(self._recent_work(self._tasks.next.values()))
         return not (self._tasks or self._sendings or outcome.depth or outcome.is_unsent or outcome.is_unfinished)
 
     def _transact(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> WorkResult:
         """Run one transaction: store finished tasks and receive new work."""
-        done, given_up = self._collect()
+        is_stopping = self._stopping.is_set()
+        done, given_up, failure = self._tasks.collect(is_stopping=is_stopping, is_proved=self._unit.is_proved)
+        if failure is not None:
+            self._fail(failure)
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         now_ms = self._queue.writer.clock()
         while True:
@@ -176,13 +159,13 @@ class Worker(BackgroundLoop):
             is_free = is_taking and not company.is_alone
             claims = 2 * self._concurrency - len(self._sendings) if is_free and not company.delivers_alone else 0
             done_groups = {task.group for task in done}
-            busy = frozenset(group for group in self._busy if group not in done_groups)
+            busy = frozenset(group for group in self._tasks.busy if group not in done_groups)
             request = WorkRequest(
                 done=done,
                 nacked=[*back, *given_up],
-                extended=ending(self._tasks.difference(done, back, given_up), now_ms, self._unit.lease_of),
+                extended=ending(self._tasks.except_for(done, back, given_up), now_ms, self._unit.lease_of),
                 busy=busy,
-                queued_groups=[group for group in self._next_tasks if group not in busy],
+                queued_groups=[group for group in self._tasks.next if group not in busy],
                 adopted=self._adopted,
                 receives=self._receive_requests(len(done_groups), is_busy=company.is_busy) if is_free else (),
                 undone_begins=self._undone_begins,
@@ -202,7 +185,7 @@ class Worker(BackgroundLoop):
                 done, more = self._without_refused(done, error)
                 given_up += more
         for task in (*done, *request.nacked):
-            self._forget(task)
+            self._tasks.drop(task)
             if task.result is not None:
                 self.counts.add(task.result.journal.counts)
         self._report.stored(done, sent, outcome.chained_count)
@@ -231,72 +214,25 @@ class Worker(BackgroundLoop):
             if task.begin_count and not isinstance(error, ChainRefused):
                 self._undone_begins[task.group or ""], task.begin_count = task.begin_count - 1, 0
             if isinstance(error, LeaseLost):  # another receiver may have the messages now
-                self._forget(task)
+                self._tasks.drop(task)
             elif isinstance(error, Overtaken):
-                self._queue_again(task)
+                self._tasks.queue_again(task)
             elif self._stopping.is_set() or not isinstance(error.reason, QueueFull):
                 task.result = None
                 given_up.append(task)
             else:
-                self._refused.append(task)
-                self._refused_until = time.monotonic() + limits.POLL_S
+                self._tasks.refuse(task)
         if isinstance(error, ChainRefused) and not isinstance(error.reason, QueueFull):
             self._fail(error.reason)
         return [task for task in done if task not in tasks], given_up
 
-    def _collect(self) -> tuple[list[GroupTask], list[GroupTask]]:
-        """Return the tasks that have ended: those to be stored, and those to be nacked.
-
-        An error of a task ends the worker once all other tasks are stored.
-        """
-        done, given_up = list[GroupTask](), list[GroupTask]()
-        if self._stopping.is_set() or time.monotonic() >= self._refused_until:
-            done, self._refused = self._refused, []
-        for _ in range(len(self._done)):
-            task = self._done.popleft()
-            if task.result is not None:
-                done.append(task)
-            else:
-                given_up.append(task)
-                if task.error is not None:
-                    self._fail(task.error)
-        if not self._unit.is_proved:
-            done = self._without_doubtful(done, given_up)
-        return done, given_up
-
-    def _without_doubtful(self, done: list[GroupTask], given_up: list[GroupTask]) -> list[GroupTask]:
-        """Return the tasks that can be stored of a handler which has not applied a message yet.
-
-        If the handler applies another message, a result that is not (state, outputs) is the fault of its message, and
-        parks the group. Until then such tasks wait for the other present tasks, and for further ones. If the handler
-        applies none of their messages, it is wrong for each of them, and the worker ends with that error.
-        """
-        done, before, self._doubtful = [*self._doubtful, *done], len(self._doubtful), []
-        if any(map(has_applied, (*done, *self._refused))):
-            return done
-        doubtful = [task for task in done if task.result is not None and task.result.journal.wrong is not None]
-        if not doubtful:
-            return done
-        certain = [task for task in done if task not in doubtful]
-        if not self._stopping.is_set():
-            is_new = before < len(doubtful) < limits.WORKER_DOUBTFUL
-            if is_new or self._tasks.difference(done, given_up, self._refused, self._next_tasks.values()):
-                self._doubtful = doubtful
-                return certain
-            wrongs = (task.result.journal.wrong for task in doubtful if task.result)
-            self._fail(next(wrong for wrong in wrongs if wrong))
-        for task in doubtful:
-            task.result = None
-        given_up += doubtful
-        return certain
-
     def _receive_requests(self, done_count: int, *, is_busy: bool) -> list[ReceiveRequest]:
         """Return the receives to make: a few messages per free place or, with short tasks, enough for some time."""
-        if self._adopted or len(self._next_tasks) > limits.RECEIVE_MESSAGES:
+        if self._adopted or len(self._tasks.next) > limits.RECEIVE_MESSAGES:
             return []
-        if len(self._doubtful) >= limits.WORKER_DOUBTFUL:
+        if self._tasks.doubtful_count >= limits.WORKER_DOUBTFUL:
             return []
-        busy = len(self._busy) - self._pool.asleep - len(self._doubtful)
+        busy = len(self._tasks.busy) - self._pool.asleep - self._tasks.doubtful_count
         free, ahead = self._concurrency - (busy - done_count), self._throughput.ahead
         if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
             return []
@@ -308,33 +244,7 @@ class Worker(BackgroundLoop):
         if outcome.deliveries:
             reach("received")
             self._report.received(outcome)
-        fresh: dict[str, GroupTask] = {}
-        for name in [name for name in self._next_tasks if name not in self._busy]:
-            fresh[name] = self._next_tasks.pop(name)
-        for group, delivery in outcome.deliveries:
-            if group is None:
-                task = GroupTask(None, now_us=outcome.now_ms * 1000)
-                task.add(delivery)
-                self._tasks.add(task)
-                self._starter.put(task)
-                continue
-            tasks = self._next_tasks if group in self._busy else fresh
-            task = tasks.setdefault(group, GroupTask(group))
-            task.add(delivery)
-            self._tasks.add(task)
-        for decided in outcome.decisions:
-            fresh.setdefault(decided.group, GroupTask(decided.group)).decisions.append(decided)
-        for due in outcome.due:
-            fresh.setdefault(due, GroupTask(due))
-        for free, task in fresh.items():
-            task.record, task.now_us = outcome.records.get(free), outcome.now_ms * 1000
-            task.is_quiet, task.is_final = free in outcome.due, free in outcome.final
-            if begun := outcome.begun.get(free):
-                task.begin_count, task.is_alone = begun, task.is_alone or outcome.is_alone
-                until_ms = outcome.now_ms + self._unit.lease_of(task)
-                task.until_ms = min(task.until_ms or until_ms, until_ms)
-            self._tasks.add(task)
-            self._busy[free] = task
+        for task in self._tasks.begin(outcome, self._unit.lease_of):
             self._starter.put(task)
         for claim in outcome.claims:
             sending = DeliveryAttempt(claim, outcome.now_ms + round(limits.OUTBOX_LEASE_S * 1000))
@@ -349,28 +259,8 @@ class Worker(BackgroundLoop):
 
     def _recent_work(self, *ended: Iterable[GroupTask | DeliveryAttempt]) -> RecentWork:
         """Return the work that runs or waits to run alone, without work that has ended or waits for something else."""
-        tasks = self._tasks.difference(*ended, self._refused, self._doubtful)
+        tasks = self._tasks.started_except_for(*ended)
         return RecentWork.of(tasks, self._sendings.difference(*ended))
-
-    def _forget(self, task: GroupTask) -> None:
-        """Drop a task that has ended, whatever its outcome."""
-        self._tasks.discard(task)
-        if task.group is not None and self._busy.get(task.group) is task:
-            del self._busy[task.group]
-
-    def _queue_again(self, task: GroupTask) -> None:
-        """Queue a task's messages, which are still leased, for another task, after another worker changed the group."""
-        self._forget(task)
-        task.result, task.decisions = None, []  # decisions that were not applied are found again
-        if task.group is None or not task.deliveries:
-            return
-        following = self._next_tasks.get(task.group)
-        for delivery in following.deliveries if following is not None else ():
-            task.add(delivery)
-        if following is not None:
-            self._tasks.discard(following)
-        self._next_tasks[task.group] = task
-        self._tasks.add(task)
 
     @override
     def _rest(self) -> None:
@@ -392,8 +282,7 @@ class Worker(BackgroundLoop):
         waiting = self._starter.stop()
         remaining += [item for item in waiting if isinstance(item, GroupTask)]
         self._sent.extend(item for item in waiting if isinstance(item, DeliveryAttempt))
-        remaining += [task for task in self._next_tasks.values() if task not in remaining]
-        self._next_tasks.clear()
+        remaining += self._tasks.take_next()
         self._sent.extend(self._sender.stop() if self._sender else ())
         adopted = GroupTask(None)
         for delivery in self._adopted:
@@ -402,10 +291,10 @@ class Worker(BackgroundLoop):
         self._begin_grace()
         if adopted.deliveries or self._tasks or self._sendings:
             self._transact(is_taking=False, back=[*remaining, adopted])
-        while (self._busy or self._tasks or self._sendings) and self._is_in_grace():
+        while (self._tasks or self._sendings) and self._is_in_grace():
             self._news.wait(min(limits.POLL_S, self._unit.lease_ms / 4000))
             self._news.clear()
-            back = [self._next_tasks.pop(name) for name in list(self._next_tasks)]  # overtaken during the stop
-            self._transact(is_taking=False, back=back)
+            overtaken = self._tasks.take_next()
+            self._transact(is_taking=False, back=overtaken)
         if self._sender:
             self._sender.close()
