@@ -376,7 +376,7 @@ update inturn_receiver set listed_to = (select max(sequence_number) from chunk)
 where queue = $1 and version = $5 and exists (select from chunk) returning listed_to, (select count(*) from chunk);
 
 -- name: list_ready_by_priority
--- The same as list_ready, with the places of `ahead` in core/queue/ready_groups.py.
+-- The same as list_ready, with the places of `moved_forward` in core/queue/ready_groups.py.
 with {unlisted_heads}, added as (
     insert into inturn_ready (sequence_number, grp, place, rank)
     select f.sequence_number, f.grp, case when p.lead <> 0 then greatest(f.sequence_number - p.lead, $6::bigint + 1) end,
@@ -433,7 +433,7 @@ update inturn_receiver set ready_from = least(ready_from, (select min(sequence_n
 where queue = $1 and version = $3 and exists (select from added);
 
 -- name: refresh
--- The rules are those of `joined` in core/queue/ready_groups.py: `behind` and `rank` are `back` for each head.
+-- The rules are those of `place_of_joining` in core/queue/ready_groups.py: `behind` and `rank` are `back` for each head.
 with {rechecked_heads}, placed as (
     select sequence_number, grp, listed_to, behind, rank as last_requeue_rank,
            case when is_back or sequence_number <= behind then behind end as place,
@@ -454,7 +454,7 @@ set ready_from = least(ready_from, (select min(sequence_number) from added where
 where queue = $1 and version = $6 and exists (select from added);
 
 -- name: refresh_by_priority
--- The same as refresh, with the places of `ahead` in core/queue/ready_groups.py. A group that moves ahead may get a place
+-- The same as refresh, with the places of `moved_forward` in core/queue/ready_groups.py. Such a group may get a place
 -- that a receiver has already passed, so the ready queue is read from its beginning.
 with {rechecked_heads}, placed as (
     select n.sequence_number, n.grp, n.listed_to, n.behind, n.rank as last_requeue_rank,
