@@ -6,7 +6,8 @@ own:
 1. A group joins the ready queue when it becomes ready: its first message was sent, its lease or delay has ended, it was
    unlocked or resumed, or the message that blocked it was settled. It leaves when it is received or locked. Until then
    it keeps its place.
-2. A group whose first message was received before is a *requeued* group: it joins at the end.
+2. A group whose first message was tried before is a *requeued* group: it joins at the end. A message that was returned
+   without being tried, so that its attempt does not count, is as new.
 3. Any other group joins by the sequence number of its first message, the oldest first, but after all groups that have
    been requeued so far.
 4. Groups whose lease or delay expires join at the next receive, in the order of the deadlines. Those already due before
