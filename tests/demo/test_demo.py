@@ -25,7 +25,7 @@ from inturn.demo import console, crash, delivery, flights, naive, page, producer
 from inturn.demo.engines import Differences, EngineOutcome, differences
 from inturn.demo.event_log import EventLog, build_event_log
 from inturn.demo.pipeline import aircraft
-from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Example, Kill, Knot, choose_knot
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Example, Kill, SampleAircraft, choose_sample
 from svg_texts import check, parse
 
 WHEN = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
@@ -73,7 +73,7 @@ def result(**changes):
         course=build_event_log(
             1.0, {"UA": [dt.datetime.fromtimestamp(2, dt.UTC)]}, [2.1], [("1970-01-01T00:00:04Z", 1.0)], 3.5
         ),
-        knot=Knot("N1", ["left JFK for LAX, 1 Jan", "landed LAX, 1 Jan"], [2, 1, 2]),
+        sample=SampleAircraft("N1", ["left JFK for LAX, 1 Jan", "landed LAX, 1 Jan"], [2, 1, 2]),
         examples=[Example("N1", truth, dict.fromkeys(wrong, RIGHT))],
         misspelt="N1",
         stopped={SPARK: {"N1": "parked"}, PROCESS: {"N1": "parked"}},
@@ -245,7 +245,7 @@ def test_an_aircraft_with_several_wrong_values_counts_once(answers, wrong):
 
 def test_the_example_aircraft_has_reordered_and_duplicated_messages(legs, rows):
     events = [msgspec.convert(row, flights.FlightEvent) for row in rows if row["tail"]]
-    chosen = choose_knot(events, list(flights.truth(legs)))
+    chosen = choose_sample(events, list(flights.truth(legs)))
     first = list(dict.fromkeys(chosen.arrivals))
     assert first != sorted(first)
     assert len(chosen.arrivals) > len(chosen.labels)
@@ -316,10 +316,18 @@ def test_picture_texts_neither_overlap_nor_leave_the_picture():
     counts = Counts(received=125_533, released=1_110, applied=124_302, duplicate=11_206, held=1_110)
     counts.rejected = {"invalid": 24, "conflict": 1}
     wrong = {NAIVE: naive.WrongCounts(949, 304, 522, 522, 477), DISTINCT: naive.WrongCounts(487, 148, 1, 1, 477)}
-    knot = Knot("N307JB", [f"left EWR for MC{place}, {place} Jan" for place in range(14)], [*range(1, 13), 9, 13, 14])
+    sample = SampleAircraft(
+        "N307JB", [f"left EWR for MC{place}, {place} Jan" for place in range(14)], [*range(1, 13), 9, 13, 14]
+    )
     lanes = {name: [3, 1, 4] * 20 for name in ("UA", "B6", "EV", "DL", "others")}
     events = EventLog(0.5, lanes, [2] * 60, [(1, 11.0), (18, 29), (45, 55.5), (56.2, 57)], 30.1)
-    changes = {"steps": [counts], "process": counts, "wrong": result().wrong | wrong, "knot": knot, "course": events}
+    changes = {
+        "steps": [counts],
+        "process": counts,
+        "wrong": result().wrong | wrong,
+        "sample": sample,
+        "course": events,
+    }
     assert check(page.draw_result(result(messages=125_533, aircraft=12_631, late=1_155, twice=1_206, **changes)))
 
 

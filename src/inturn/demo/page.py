@@ -11,10 +11,10 @@ from inturn.pages.template import environment, markup
 
 def draw_result(result: DemoResult) -> str:
     """Return the picture with its text alternative."""
-    knot, wrong = result.knot, {name: f"{result.wrong[name].aircraft}" for name in (NAIVE, DISTINCT, SPARK)}
+    sample, wrong = result.sample, {name: f"{result.wrong[name].aircraft}" for name in (NAIVE, DISTINCT, SPARK)}
     return picture.draw(
         result,
-        f"Left: the {len(knot.labels)} messages of aircraft {knot.tail} as they happened, as they arrived (out of "
+        f"Left: the {len(sample.labels)} messages of aircraft {sample.tail} as they happened, as they arrived (out of "
         f"order, some twice) and as inturn applies them (in order). Right: aircraft with a wrong answer: "
         f"{wrong[NAIVE]} if the last write wins, {wrong[DISTINCT]} after dropDuplicates, {wrong[SPARK]} with inturn. "
         "Below: the activity of each process, in seconds, with the kill, and the counts of both engines.",

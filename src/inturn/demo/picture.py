@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from inturn.core.pipeline.journal import Counts
 from inturn.demo.event_log import EventLog
-from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult, Kill, Knot
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult, Kill, SampleAircraft
 from inturn.pages.svg import GREY, INK, WHITE, Drawing, Place, Plot
 from inturn.pages.ticks import rounds
 
@@ -19,7 +19,7 @@ def draw(result: DemoResult, words: str) -> str:
     drawing = Drawing(*SIZE)
     drawing.box((0, 0), SIZE, WHITE)
     _title(drawing, result)
-    _knot(Plot(drawing, 30, 145, 585, 452, (0, 1), (-0.03, 1.06)), result.knot)
+    _sample(Plot(drawing, 30, 145, 585, 452, (0, 1), (-0.03, 1.06)), result.sample)
     _bars(Plot(drawing, 655, 145, 978, 452, (0, 1.35), (-0.25, 2.5)), result)
     _course(drawing, result.course, result.kill)
     _counts(Plot(drawing, 30, 701, 978, 786, (0, 1), (0, 1.1)), {SPARK: result.spark, PROCESS: result.process})
@@ -47,23 +47,23 @@ def _headed(plot: Plot, title: str, above: float) -> None:
     plot.drawing.text((plot.left, plot.top - above), title, 14.5, INK, bold=True)
 
 
-def _knot(plot: Plot, knot: Knot) -> None:
+def _sample(plot: Plot, sample: SampleAircraft) -> None:
     """Draw three columns: as it happened, as delivered, as applied; a line follows each message."""
-    _headed(plot, f"One aircraft, {knot.tail}: out of order on arrival, in order again with inturn", 31)
-    drawing, last, last_place = plot.drawing, len(knot.labels) - 1, len(knot.arrivals) - 1
+    _headed(plot, f"One aircraft, {sample.tail}: out of order on arrival, in order again with inturn", 31)
+    drawing, last, last_place = plot.drawing, len(sample.labels) - 1, len(sample.arrivals) - 1
     colours = [_ramp(step / last) for step in range(last + 1)]
     left, middle, right = 0.32, 0.62, 0.92
     dots: list[tuple[Place, str, str]] = []
-    for place, revision in enumerate(knot.arrivals):
+    for place, revision in enumerate(sample.arrivals):
         arrival, height = plot.at(middle, 1 - place / last_place), 1 - (revision - 1) / last
-        colour, copy = colours[revision - 1], revision in knot.arrivals[:place]
+        colour, copy = colours[revision - 1], revision in sample.arrivals[:place]
         _curve(drawing, plot.at(left, height), arrival, colour, faint=copy)
         dots.append((arrival, WHITE if copy else colour, colour))
         if copy:
             drawing.text((arrival[0] + 14, arrival[1]), "copy", 10, GREY)
         else:
             _curve(drawing, arrival, plot.at(right, height), colour)
-    for revision, (colour, label) in enumerate(zip(colours, knot.labels, strict=True), start=1):
+    for revision, (colour, label) in enumerate(zip(colours, sample.labels, strict=True), start=1):
         happened, applied = (plot.at(x, 1 - (revision - 1) / last) for x in (left, right))
         dots += [(happened, colour, colour), (applied, colour, colour)]
         drawing.text((happened[0] - 14, happened[1]), label, 11, INK, "end")

@@ -19,7 +19,7 @@ REASONS = {"invalid": "without a tail number"}  # the demo has only one kind of 
 
 
 @dataclass(frozen=True)
-class Knot:
+class SampleAircraft:
     """The messages of one aircraft: their labels by revision, and the order in which they arrived.
 
     Attributes:
@@ -31,7 +31,7 @@ class Knot:
     arrivals: list[int]
 
     @property
-    def tangle(self) -> tuple[int, int]:
+    def disorder(self) -> tuple[int, int]:
         """The number of steps back in the order of arrival, and the number of pairs in the wrong order."""
         first = list(dict.fromkeys(self.arrivals))
         backwards = sum(after < before for before, after in pairwise(first))
@@ -110,7 +110,7 @@ class DemoResult:
     landings: int
     wrong: dict[str, WrongCounts]
     course: EventLog
-    knot: Knot
+    sample: SampleAircraft
     examples: list[Example]
     misspelt: str
     stopped: dict[str, dict[str, str]]
@@ -152,10 +152,12 @@ def total(steps: Sequence[Counts]) -> Counts:
     return counts_sum
 
 
-def knot_of(tail: str, own: Sequence[FlightEvent]) -> Knot:
-    """Return the knot of one aircraft, from its messages in order of arrival."""
+def sample_of(tail: str, own: Sequence[FlightEvent]) -> SampleAircraft:
+    """Return one aircraft as a sample, from its messages in order of arrival."""
     first = {event.revision: event for event in reversed(own)}
-    return Knot(tail, [_label(first[revision]) for revision in sorted(first)], [event.revision for event in own])
+    return SampleAircraft(
+        tail, [_label(first[revision]) for revision in sorted(first)], [event.revision for event in own]
+    )
 
 
 def _label(event: FlightEvent) -> str:
@@ -169,15 +171,17 @@ def _label(event: FlightEvent) -> str:
     return f"{says}, {event.at.day} {event.at:%b}"
 
 
-def choose_knot(events: Sequence[FlightEvent], tails: Sequence[str]) -> Knot:
-    """Return the knot that makes the best picture: few messages, tangled, at least one of them repeated."""
+def choose_sample(events: Sequence[FlightEvent], tails: Sequence[str]) -> SampleAircraft:
+    """Return the sample that makes the best picture: few messages, much out of order, at least one repeated."""
     own: dict[str, list[FlightEvent]] = {tail: [] for tail in tails}
     for event in events:
         if event.tail in own:
             own[event.tail].append(event)
-    knots = [knot_of(tail, its) for tail, its in own.items()]
-    fitting = [knot for knot in knots if 9 <= len(knot.labels) <= 14 and len(knot.arrivals) > len(knot.labels)]
-    return max(fitting or knots, key=lambda knot: (knot.tangle, knot.tail))
+    samples = [sample_of(tail, its) for tail, its in own.items()]
+    fitting = [
+        sample for sample in samples if 9 <= len(sample.labels) <= 14 and len(sample.arrivals) > len(sample.labels)
+    ]
+    return max(fitting or samples, key=lambda sample: (sample.disorder, sample.tail))
 
 
 def choose_examples(

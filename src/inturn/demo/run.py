@@ -176,7 +176,7 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
         sent_at[message.attributes.get("airline") or message.body["airline"]].append(message.sent_at)
     events = [msgspec.convert(message.body, flights.FlightEvent) for message in log if message.group]
     wrong = [tail for tail, true in truth.items() if any(naive.faults(true, all_answers[NAIVE].get(tail)))]
-    knot = results.choose_knot(events, wrong or list(truth))
+    sample = results.choose_sample(events, wrong or list(truth))
     return DemoResult(
         messages=sum(map(len, sent.producers.values())),
         aircraft=len(truth),
@@ -198,8 +198,8 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
             [(manifest.committed, manifest.seconds) for manifest in manifests],
             happened.killed,
         ),
-        knot=knot,
-        examples=results.choose_examples(truth, all_answers, [knot.tail, sent.contradicted]),
+        sample=sample,
+        examples=results.choose_examples(truth, all_answers, [sample.tail, sent.contradicted]),
         misspelt=sent.misspelt,
         stopped={SPARK: on_spark.stopped, PROCESS: in_process.stopped},
         intake=happened.intake,
