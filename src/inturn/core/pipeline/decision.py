@@ -283,11 +283,9 @@ def _moved(timeline: Timeline, decision: Decision) -> str | None:
         if gap is None:
             return overtaken("the group does not wait for a missing revision")
         # A gap that has become shorter from its end is the same one: the group waits for the same revision.
-        return (
-            None
-            if (decision.epoch, decision.position) == (timeline.epoch or 0, gap[0])
-            else overtaken(_missing(timeline, gap))
-        )
+        if (decision.epoch, decision.position) == (timeline.epoch or 0, gap[0]):
+            return None
+        return overtaken(_missing(timeline, gap))
     if decision.digest is None:
         return None
     # Decisions of older versions name the first message held after a gap; others may have arrived before it since.
