@@ -140,7 +140,7 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
     lines = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in trees}
     yield "lines of Python", sum(lines.values()), []
     # The page at the top of a file explains it; nobody should shorten it to make room for code.
-    pages = {_name(path): _page_lines(tree) for path, tree in trees.items()}
+    pages = {_name(path): _docstring_lines(tree) for path, tree in trees.items()}
     long = [f"{name} {count}" for name, count in lines.items() if count - pages[name] > FILE_LINES]
     yield f"files of more than {FILE_LINES} lines", len(long), long
 
@@ -153,7 +153,7 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
             if isinstance(node, ast.ClassDef):
                 classes[node.name].append(_name(path))
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                count = _lines_without_docstring(node)
+                count = (node.body[-1].end_lineno or 0) - node.body[0].lineno + 1 - _docstring_lines(node)
                 long += [f"{_name(path)} {node.name} {count}"] * (count > FUNCTION_LINES)
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
                 first = (ast.get_docstring(node) or "").partition(" ")[0]
@@ -184,21 +184,15 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
     yield "SQL statements of one store with the same name", len(double), double
 
 
-def _page_lines(module: ast.Module) -> int:
-    """Return the number of lines of a module's docstring."""
-    if ast.get_docstring(module) is None:
+def _docstring_lines(node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    if ast.get_docstring(node) is None:
         return 0
-    page = module.body[0]
-    return (page.end_lineno or page.lineno) - page.lineno + 1
+    docstring = node.body[0]
+    return (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
 
 
 def _name(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
-
-
-def _lines_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    body = node.body[1:] if ast.get_docstring(node) else node.body
-    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 def main() -> None:

@@ -189,16 +189,6 @@ def test_a_decision_about_a_gap_is_void_once_another_revision_is_missing(action:
     assert void(pipe, open_, about(open_, action, **seen)).startswith("the group has changed")
 
 
-@pytest.mark.parametrize("action", [DecisionAction.RESUME, DecisionAction.GIVE_UP])
-def test_an_old_format_decision_about_a_gap_is_void_once_the_group_changed(action: DecisionAction) -> None:
-    pipe = pipeline(on_gap=Wait("10 seconds", then="park"))
-    before = pipe.replay([], now=at(10), after=pipe.replay(revisions(1, 5), now=at(0)))
-    seen = {"last": None, "old": None, **names(before.timelines["a"].head(), None)}
-    done(pipe, pipe.replay(revisions(4), now=at(11), after=before), about(before, action, **seen))
-    filled = pipe.replay(revisions(2, 3, 4), now=at(11), after=before)
-    assert void(pipe, filled, about(before, action, **seen)).startswith("the group has changed")
-
-
 @every_grade
 @pytest.mark.parametrize("action", [DecisionAction.DROP, DecisionAction.REPLACE, DecisionAction.GIVE_UP])
 def test_a_decision_about_replaced_content_is_void(order: Order, action: DecisionAction) -> None:

@@ -1,6 +1,6 @@
 """The format of the tables: later steps are run once, by whoever opens a database first; other formats are refused.
 
-There is no later step yet, so the tests give a newer version its own: ADDED only adds, BROKEN changes what is there.
+There is no later step yet, so the tests give a newer version its own, with the formats of later_formats.py.
 """
 
 import shutil
@@ -22,10 +22,10 @@ from inturn.store.postgres.connection import connect_for_inspection as look_at_s
 from inturn.store.sql.steps import FIRST, read_steps
 from inturn.store.sqlite import connection as sqlite_connection
 from inturn.store.sqlite.reader import SqlitePipelineReader
+from later_formats import ADDED, BROKEN
 from threads import together
 
 ADDING = "create table inturn_later (number integer);\ninsert into inturn_later values (1);\n"
-ADDED, BROKEN = FIRST + 1, FIRST + 2
 BREAKING = f"-- readable_from: {BROKEN}\nalter table inturn_later rename column number to value;\n"
 FAILING = "create table inturn_never (number integer);\ninsert into inturn_nowhere values (1);\n"
 

@@ -20,8 +20,8 @@ from fleet import Postgres, Server, faults, load
 import inturn
 from inturn.core import limits
 from inturn.core.errors import StoreMismatch
-from inturn.store.sql.steps import FIRST
 from inturn.testing.history import OK, UNKNOWN, figures
+from later_formats import ADDED, BROKEN
 from waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.slow
@@ -38,8 +38,6 @@ BREAKING = """\
 -- readable_from: {format}
 alter table inturn_queue rename column settings to said;
 """
-ADDED, BROKEN = FIRST + 1, FIRST + 2
-"""The formats of the two newer versions; the second is one that this version cannot use."""
 
 
 @pytest.fixture(scope="module")

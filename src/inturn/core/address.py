@@ -38,19 +38,16 @@ def checked_target(target: str) -> str:
     check_type("target", target, str, "an SQLite file, such as 'shop.db', or a postgresql:// address")
     if is_address(target):
         return target
-    kind = (
-        "a list of libpq parameters (host=… dbname=…)"
-        if _PARAMETERS.match(target)
-        else "a PostgreSQL address that does not begin with postgresql://"
-        if _MISSPELT.match(target)
-        else None
+    if _PARAMETERS.match(target):
+        kind = "a list of libpq parameters (host=… dbname=…)"
+    elif _MISSPELT.match(target):
+        kind = "a PostgreSQL address that does not begin with postgresql://"
+    else:
+        return target
+    raise InputError(
+        f"the database is given as {kind}; write postgresql://me@db.example.org/shop, with the password in "
+        "~/.pgpass or PGPASSWORD; for a file of this name, put ./ before it"
     )
-    if kind:
-        raise InputError(
-            f"the database is given as {kind}; write postgresql://me@db.example.org/shop, with the password in "
-            "~/.pgpass or PGPASSWORD; for a file of this name, put ./ before it"
-        )
-    return target
 
 
 def shown(address: str) -> str:

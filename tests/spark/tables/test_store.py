@@ -249,12 +249,22 @@ def test_an_invalid_number_of_buckets_is_refused(buckets: Any) -> None:
         new_identity(ledger, buckets)
 
 
-def test_a_store_of_a_newer_format_is_refused(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (FORMAT + 1, f"has format {FORMAT + 1}; .* knows format {FORMAT}; update inturn"),
+        (FORMAT - 1, f"has format {FORMAT - 1}, of a development version .* expected format {FORMAT};.* a new store"),
+    ],
+    ids=["newer", "unreleased"],
+)
+def test_a_store_of_another_format_is_refused(bench: Bench, number: int, text: str) -> None:
     bench.step(rows(1))
-    change(bench.root / "inturn.json", format=FORMAT + 1)
-    for attempt in (lambda: bench.step(rows(2)), lambda: sweep(bench.root)):
-        with pytest.raises(StoreMismatch, match="update inturn"):
+    change(bench.root / "inturn.json", format=number)
+    before = files(bench)
+    for attempt in (lambda: bench.step(rows(2)), lambda: sweep(bench.root), bench.store.require_identity):
+        with pytest.raises(StoreMismatch, match=text):
             attempt()
+    assert files(bench) == before
 
 
 def change(path: Path, **fields: Any) -> None:

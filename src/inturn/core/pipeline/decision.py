@@ -68,8 +68,8 @@ class Decision:
         position: the held message's position; of a gap, the first missing revision.
         last: the last missing revision of a gap; None: the subject is a message.
         message_id: the held message's deduplication id.
-        digest: the hexadecimal digest of the group's first held message, or of the one in question. Without it and
-            ``last`` a ``give-up`` is never void.
+        digest: the hexadecimal digest of the message in question; of ``resume`` and ``give-up``, the group's first held
+            one. None for a gap. Without it and ``last`` a ``give-up`` is never void.
         old: the content of that message; a replacement keeps its place and digest.
         new: for ``replace``: the new content; fields that it omits are not changed.
 
@@ -279,22 +279,25 @@ def _number(text: str) -> int | float:
 def _moved(timeline: Timeline, decision: Decision) -> str | None:
     """Return why a group is no longer where the operator saw it; None: it is, or the decision does not name a place."""
     if decision.last is not None:
-        gap = None if timeline.parked is Status.FAILED else _gap(timeline)
-        if gap is None:
-            return overtaken("the group does not wait for a missing revision")
-        # A gap that has become shorter from its end is the same one: the group waits for the same revision.
-        return (
-            None
-            if (decision.epoch, decision.position) == (timeline.epoch or 0, gap[0])
-            else overtaken(_missing(timeline, gap))
-        )
+        return _moved_from_gap(timeline, decision)
     if decision.digest is None:
         return None
-    # Decisions of older versions name the first message held after a gap; others may have arrived before it since.
-    held = timeline.held.values() if timeline.parked is Status.GAP else [timeline.head()] if timeline.held else []
-    if any(decision.digest == entry.digest.hex() for entry in held):
+    if not timeline.held:
+        return overtaken("the group holds no message")
+    if decision.digest == timeline.head().digest.hex():
         return None
-    return overtaken("another message is at the group's head" if timeline.held else "the group holds no message")
+    return overtaken("another message is at the group's head")
+
+
+def _moved_from_gap(timeline: Timeline, decision: Decision) -> str | None:
+    """Return why a group no longer waits for the revision that was missing; None: it does."""
+    gap = None if timeline.parked is Status.FAILED else _gap(timeline)
+    if gap is None:
+        return overtaken("the group does not wait for a missing revision")
+    # A gap that has become shorter from its end is the same one: the group waits for the same revision.
+    if (decision.epoch, decision.position) == (timeline.epoch or 0, gap[0]):
+        return None
+    return overtaken(_missing(timeline, gap))
 
 
 def _gap(timeline: Timeline) -> tuple[int, int] | None:

@@ -315,8 +315,7 @@ class DecisionService(Inspector):
             helps = "" if self.order.grade.has_gaps else f": {no_gap(self.order.grade)}"
             raise InputError(f"group {group.group!r} has no gap; it is {group.status}{helps}")
         if gap is not None and (action is DecisionAction.SKIP or (action in _OF_GROUP and not is_failed)):
-            # Older versions, which do not read the gap, need the digest of the first message held after it.
-            return {"epoch": group.epoch or 0, "position": gap[0], "last": gap[1], "digest": held[0].digest}
+            return {"epoch": group.epoch or 0, "position": gap[0], "last": gap[1]}
         if action is DecisionAction.GIVE_UP and not is_failed:
             if group.status == Status.GAP or (group.status == Status.WAITING and self.order.grade.has_gaps):
                 raise GroupMoved(f"group {group.group!r} changed while it was read; decide again")

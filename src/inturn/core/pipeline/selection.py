@@ -56,13 +56,9 @@ class Selection:
 
 def patterns(group_patterns: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return one pattern, several or none as a tuple."""
-    return (
-        ()
-        if group_patterns is None
-        else (group_patterns,)
-        if isinstance(group_patterns, str)
-        else tuple(group_patterns)
-    )
+    if group_patterns is None:
+        return ()
+    return (group_patterns,) if isinstance(group_patterns, str) else tuple(group_patterns)
 
 
 @dataclass(frozen=True)

@@ -127,13 +127,9 @@ class DecisionLog:
             data = self._files.read(f"{folder}/{file}.json")
             if data is not None:
                 read = _decode(f"{_NEW}/{file}.json", data)
-                return (
-                    {}
-                    if isinstance(read, StrayFile)
-                    else {file: read}
-                    if isinstance(read, Decision)
-                    else _by_name(read)
-                )
+                if isinstance(read, StrayFile):
+                    return {}
+                return {file: read} if isinstance(read, Decision) else _by_name(read)
         return {}
 
     def strays(self) -> list[StrayFile]:

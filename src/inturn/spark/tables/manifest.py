@@ -42,7 +42,8 @@ from inturn.spark.tables.steps import (
 from inturn.spark.tables.storage import storage
 
 log = logging.getLogger("inturn.spark")
-FORMAT = 1
+FORMAT: Final = 2
+"""The format of a store; format 1 was that of development versions, and was never released."""
 ABOUT = "inturn.json"
 
 
@@ -230,9 +231,14 @@ class SparkStore:
         data = self.files.read(ABOUT)
         if data is None:
             return None
-        version = self._decode(data, dict[str, Any], ABOUT).get("format")
-        if version != FORMAT:
-            msg = f"{self.location} has format {version!r}; this version of inturn supports {FORMAT}: update inturn"
+        stored = self._decode(data, dict[str, Any], ABOUT).get("format")
+        if isinstance(stored, int) and stored < FORMAT:
+            raise StoreMismatch(
+                f"{self.location} has format {stored}, of a development version before the first release; expected "
+                f"format {FORMAT}; a store of an earlier format cannot be migrated; create a new store"
+            )
+        if stored != FORMAT:
+            msg = f"{self.location} has format {stored!r}; this version of inturn knows format {FORMAT}; update inturn"
             raise StoreMismatch(msg)
         return cast("StoreIdentity", self._decode(data, StoreIdentity, ABOUT))
 

@@ -234,11 +234,8 @@ def _principals(element: str, value: Any) -> _Match:
         )
     for kind in value:
         _texts(f"{element}.{kind}", value[kind])
-    tests = (
-        [_principal(element, principal) for principal in _texts(f"{element}.AWS", value["AWS"])]
-        if "AWS" in value
-        else []
-    )
+    names = _texts(f"{element}.AWS", value["AWS"]) if "AWS" in value else ()
+    tests = [_principal(element, name) for name in names]
     return lambda request: any(test(request) for test in tests)
 
 

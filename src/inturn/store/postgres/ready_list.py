@@ -23,6 +23,7 @@ What never happens:
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from inturn.core import limits
 from inturn.core.queue import delivery, ready_groups, redelivery
@@ -36,6 +37,32 @@ from inturn.store.postgres.producers import PostgresProducers
 from inturn.store.postgres.receiver_lock import ReadyCandidate, ReceiverLock, ReceiverLocks
 from inturn.store.postgres.statements import PostgresStatements, QueuedStatement
 from inturn.store.sql.statements import MessageStatus
+
+
+class ReceiverRow(NamedTuple):
+    """The first columns of each row of the statement `take_rechecks`; those of a recheck follow.
+
+    Attributes:
+        snapshot: the transactions that the statement sees.
+        own_transaction: id of its own transaction.
+        first_number: sequence number of the first stored message; None: there is none.
+        oldest_ms: when that message was sent.
+    """
+
+    version: int
+    last_token: int
+    removed_count: int
+    listed_to: int
+    messages_from: int
+    ready_from: int
+    is_list_complete: bool
+    due_ms: int | None
+    has_requeues: bool
+    is_at_end: bool
+    snapshot: str
+    own_transaction: int
+    first_number: int | None
+    oldest_ms: int | None
 
 
 @dataclass(eq=False)
@@ -71,28 +98,28 @@ class ReadyList(PostgresStatements):
         rows = self._all("take_rechecks", queue.number, first_number(queue.number + 1), is_known)
         if not rows:
             raise self._catalog.removed(queue)
-        (
-            version,
-            last_token,
-            removed_count,
-            listed_to,
-            messages_from,
-            ready_from,
-            is_list_complete,
-            due_ms,
-            has_requeues,
-            is_at_end,
-        ) = rows[0][:10]
-        snapshot, own, first, oldest_ms = rows[0][10:14]
+        row = ReceiverRow(*rows[0][: len(ReceiverRow._fields)])
         self._scanned.add(queue.number)
-        stored = last_token, removed_count, messages_from, None, is_list_complete, due_ms
-        # Messages not committed yet, or sent later, have numbers after all listed ones.
-        messages_from = first or max(messages_from, listed_to + 1)
-        row = last_token, removed_count, listed_to, messages_from, None, is_list_complete, due_ms
-        seen = _seen_transactions(snapshot, own)
-        lock = ReceiverLock(*row, oldest_ms, seen, version, stored, ready_from, has_requeues, is_at_end)
-        rechecks = [row[14:] for row in rows if row[18] is not None]
-        for group, number, more_gone, due, _, at_ms, place in sorted(rechecks, key=lambda recheck: recheck[4]):
+        lock = ReceiverLock(
+            last_token=row.last_token,
+            removed_count=row.removed_count,
+            listed_to=row.listed_to,
+            # Messages not committed yet, or sent later, have numbers after all listed ones.
+            messages_from=row.first_number or max(row.messages_from, row.listed_to + 1),
+            ready_from=None,
+            is_list_complete=row.is_list_complete,
+            due_ms=row.due_ms,
+            oldest_ms=row.oldest_ms,
+            seen=_seen_transactions(row.snapshot, row.own_transaction),
+            version=row.version,
+            stored=(row.last_token, row.removed_count, row.messages_from, None, row.is_list_complete, row.due_ms),
+            stored_ready_from=row.ready_from,
+            has_requeues=row.has_requeues,
+            is_at_end=row.is_at_end,
+        )
+        joined = (columns[len(ReceiverRow._fields) :] for columns in rows)
+        rechecks = sorted((recheck for recheck in joined if recheck[4] is not None), key=lambda recheck: recheck[4])
+        for group, number, more_gone, due, _, at_ms, place in rechecks:
             lock.removed_count += more_gone
             if due is not None:
                 lock.is_due(due)

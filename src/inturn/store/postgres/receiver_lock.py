@@ -119,15 +119,12 @@ class ReceiverLock:
             expired: the groups; ``at_ms`` is the deadline.
             before_nacks: whether to put each before the groups that a user returned after its deadline.
         """
-        nacks = (
-            [(index, candidate) for index, candidate in enumerate(self.candidates) if candidate.at_ms is not None]
-            if before_nacks
-            else []
-        )
         merged, begin, rest = [], 0, list(expired)
-        for index, nack in nacks:
+        for index, nack in enumerate(self.candidates):
+            if nack.at_ms is None or not before_nacks:
+                continue
             merged += self.candidates[begin:index]
-            while rest and (rest[0].at_ms or 0) <= (nack.at_ms or 0):
+            while rest and (rest[0].at_ms or 0) <= nack.at_ms:
                 merged.append(rest.pop(0)._replace(place=nack.place))
             begin = index
         self.candidates = [*merged, *self.candidates[begin:], *rest]
