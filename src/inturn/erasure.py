@@ -153,14 +153,14 @@ def _give_up(store: "SqlStore", now_ms: int, *, pipeline: str, group: str, by: s
 def _erase(store: "SqlStore", now_ms: int, *, queue: str, group: str) -> int:
     """Remove some messages of a group from a queue; return their number."""
     info = queue_of(store, queue)
-    messages = store.log(info, LogSpan(group=group), limits.EXPIRE_AT_ONCE)
-    done = [message.entry.sequence_number for message in messages if message.is_done]
+    entries = store.log(info, LogSpan(group=group), limits.EXPIRE_AT_ONCE)
+    done = [entry.message.sequence_number for entry in entries if entry.is_done]
     if done:
         store.erasure.done_messages(done)
-    remaining = [message.entry.sequence_number for message in messages if not message.is_done]
+    remaining = [entry.message.sequence_number for entry in entries if not entry.is_done]
     if remaining:
         changes = [Settlement(number, None, SettleAction.ERASE, any_holder=True) for number in remaining]
         store.settle(info, changes, now_ms)
-    if not messages:
+    if not entries:
         store.erasure.session(info.number, group)
-    return len(messages)
+    return len(entries)

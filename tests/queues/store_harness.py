@@ -210,14 +210,14 @@ class StoreHarness:
 
     def take(self, limit: int = 1, **more: Any) -> list[str]:
         """The bodies of a receive."""
-        return [str(delivery.entry.body) for delivery in self.receive(limit, **more)]
+        return [str(delivery.message.body) for delivery in self.receive(limit, **more)]
 
     def change(
         self, act: SettleAction, *deliveries: Delivery, queue: str = "q", s: float = 0, to: str | None = None
     ) -> list[SettleResult]:
         """Do the same with all of them."""
         changes = [
-            Settlement(delivery.entry.sequence_number, delivery.token, act, round(s * 1000), to)
+            Settlement(delivery.message.sequence_number, delivery.token, act, round(s * 1000), to)
             for delivery in deliveries
         ]
         with self.store.transaction():
@@ -300,7 +300,7 @@ class StoreHarness:
         """The bodies of the log, and whether each message has left the queue."""
         with self.store.transaction():
             entries = self.store.log(self.store.queues[queue], LogSpan(**span), limit)
-        return [(str(entry.entry.body), entry.is_done) for entry in entries]
+        return [(str(entry.message.body), entry.is_done) for entry in entries]
 
     def log_time(self, at_ms: int, *, queue: str = "q") -> int:
         with self.store.transaction():
@@ -331,6 +331,6 @@ class StoreHarness:
         """Receive and acknowledge until nothing is left."""
         bodies = []
         while deliveries := self.receive(10, queue=queue):
-            bodies += [str(delivery.entry.body) for delivery in deliveries]
+            bodies += [str(delivery.message.body) for delivery in deliveries]
             assert set(self.ack(*deliveries, queue=queue)) == {SettleResult.DONE}
         return bodies

@@ -168,7 +168,10 @@ def test_a_message_received_max_receives_times_moves_to_the_dead_letter_queue(ha
     sent = harness.send("a1", "a2", "b1")
     for _ in range(2):
         harness.nack(*harness.receive(2, group="a"))
-    assert [(str(delivery.entry.body), delivery.attempts) for delivery in harness.receive(2)] == [("b1", 1), ("a2", 1)]
+    assert [(str(delivery.message.body), delivery.attempts) for delivery in harness.receive(2)] == [
+        ("b1", 1),
+        ("a2", 1),
+    ]
     (dead,) = harness.read(queue="dead")
     assert (dead.body, dead.group, dead.came_from) == ("a1", "a", "q")
     assert dead.origin == sent[0].sequence_number
@@ -382,7 +385,7 @@ def test_a_message_keeps_the_time_of_its_first_receive(harness: StoreHarness) ->
 def test_a_failed_store_transaction_changes_nothing(harness: StoreHarness) -> None:
     harness.send("a1", "b1")
     (held,) = harness.receive()
-    number = held.entry.sequence_number
+    number = held.message.sequence_number
     with pytest.raises(ZeroDivisionError), harness.store.transaction():  # noqa: PT012 - it is the block that must not be kept
         queue = harness.store.queues["q"]
         harness.store.send(queue, [], harness.now)
@@ -411,7 +414,7 @@ def test_retention_removes_messages_in_flight(harness: StoreHarness) -> None:
 def test_concurrent_receive_requests_each_fill_up_from_one_group(harness: StoreHarness) -> None:
     harness.send(*"a" * 12, *"b" * 12)
     answers = harness.receive_each(ReceiveRequest(10), ReceiveRequest(10))
-    assert ["".join(str(delivery.entry.body) for delivery in deliveries) for deliveries in answers] == [
+    assert ["".join(str(delivery.message.body) for delivery in deliveries) for deliveries in answers] == [
         "a" * 10,
         "b" * 10,
     ]
@@ -429,7 +432,7 @@ def test_a_lease_valid_again_after_the_clock_was_set_back_is_settled_once(harnes
     harness.wait(-3)
     assert getattr(harness, settle)(first) == [DONE]
     deliveries = harness.receive(10, visibility_s=5)
-    assert sorted(str(delivery.entry.body) for delivery in deliveries) == ["a2", "x"]
+    assert sorted(str(delivery.message.body) for delivery in deliveries) == ["a2", "x"]
     assert harness.nack(*deliveries) == [DONE, DONE]
     harness.wait(200)
     assert sorted(harness.take(10)) == ["a2", "x"]
@@ -441,15 +444,15 @@ def test_nack_can_set_the_number_of_used_attempts(harness: StoreHarness, attempt
     harness.send("a1", "a2", "b1")
     harness.send("x", group=None)
     for _ in range(2):
-        deliveries = [delivery for delivery in harness.receive(10) if delivery.entry.body != "a2"]
+        deliveries = [delivery for delivery in harness.receive(10) if delivery.message.body != "a2"]
         changes = [
-            Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.NACK, delay_ms, attempts=attempts)
+            Settlement(delivery.message.sequence_number, delivery.token, SettleAction.NACK, delay_ms, attempts=attempts)
             for delivery in deliveries
         ]
         with harness.store.transaction():
             assert harness.store.settle(harness.store.queues["q"], changes, harness.now) == [DONE] * 3
         harness.wait(100)
-    redelivered = {str(delivery.entry.body): delivery for delivery in harness.receive(10)}
+    redelivered = {str(delivery.message.body): delivery for delivery in harness.receive(10)}
     assert {name: delivery.attempts for name, delivery in redelivered.items()} == {
         "a1": attempts + 1, "a2": 1, "b1": attempts + 1, "x": attempts + 1
     }  # fmt: skip

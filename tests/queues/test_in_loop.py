@@ -109,8 +109,8 @@ def test_post_supports_send_receive_settle_and_a_long_poll(db: Any) -> None:
         assert not waiting.done()
         await posted(db, sending("hello"))
         (delivery,) = await waiting
-        assert delivery.entry.body == "hello"
-        change = Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.ACK)
+        assert delivery.message.body == "hello"
+        change = Settlement(delivery.message.sequence_number, delivery.token, SettleAction.ACK)
         await posted(db, Settle("q", list, (change,)))
         return await posted(db, StoreCall("q", lambda store, now_ms: store.depth(store.queues["q"], now_ms).messages))
 

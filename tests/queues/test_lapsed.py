@@ -11,7 +11,7 @@ ALONE, NONE = LapsedRule.ALONE, LapsedRule.NONE
 
 
 def bodies(deliveries: list[Delivery]) -> list[str]:
-    return [str(delivery.entry.body) for delivery in deliveries]
+    return [str(delivery.message.body) for delivery in deliveries]
 
 
 def lapse(harness: StoreHarness, *texts: str, limit: int = 10) -> None:
@@ -104,7 +104,7 @@ def test_a_message_stays_lapsed_until_an_attempt_ends_with_nack(harness: StoreHa
     for attempts in (1, 1):
         (delivery,) = harness.receive(lapsed=ALONE)
         assert (delivery.lapsed, delivery.attempts) == (True, 2)
-        back = Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.NACK, attempts=attempts)
+        back = Settlement(delivery.message.sequence_number, delivery.token, SettleAction.NACK, attempts=attempts)
         harness.settle(back)
     (delivery,) = harness.receive(lapsed=ALONE)
     harness.nack(delivery)

@@ -25,26 +25,26 @@ TURNS = 200
 def _nacked(harness: StoreHarness) -> str:
     (delivery,) = harness.receive()
     harness.nack(delivery)
-    return str(delivery.entry.body)
+    return str(delivery.message.body)
 
 
 def _hidden_no_longer(harness: StoreHarness) -> str:
     (delivery,) = harness.receive()
     harness.extend(delivery, s=0)
-    return str(delivery.entry.body)
+    return str(delivery.message.body)
 
 
 def _expired(harness: StoreHarness) -> str:
     (delivery,) = harness.receive(visibility_s=1)
     harness.wait(1)
-    return str(delivery.entry.body)
+    return str(delivery.message.body)
 
 
 def _nacked_with_a_delay(harness: StoreHarness) -> str:
     (delivery,) = harness.receive()
     harness.nack(delivery, s=1)
     harness.wait(1)
-    return str(delivery.entry.body)
+    return str(delivery.message.body)
 
 
 def _nacked_by_a_session(harness: StoreHarness) -> str:
@@ -52,21 +52,21 @@ def _nacked_by_a_session(harness: StoreHarness) -> str:
     (delivery,) = harness.within(lock)
     harness.nack(delivery)
     harness.hold(lock, SessionVerb.CLOSE)
-    return str(delivery.entry.body)
+    return str(delivery.message.body)
 
 
 def _closed(harness: StoreHarness) -> str:
     lock = harness.lock()
     (delivery,) = harness.within(lock)
     harness.hold(lock, SessionVerb.CLOSE)
-    return str(delivery.entry.body)
+    return str(delivery.message.body)
 
 
 def _lock_expired(harness: StoreHarness) -> str:
     lock = harness.lock(s=1)
     (delivery,) = harness.within(lock)
     harness.wait(1)
-    return str(delivery.entry.body)
+    return str(delivery.message.body)
 
 
 WAYS = [_nacked, _hidden_no_longer, _expired, _nacked_with_a_delay, _nacked_by_a_session, _closed, _lock_expired]
@@ -106,12 +106,12 @@ def test_new_groups_do_not_delay_a_retry(harness: StoreHarness) -> None:
     harness.send("a1")
     for n in range(20):
         (delivery,) = harness.receive()
-        assert delivery.entry.body == "a1"
+        assert delivery.message.body == "a1"
         harness.nack(delivery)
         harness.send(f"{n}", group=f"g{n}")
         (delivery,) = harness.receive()
-        assert delivery.entry.body == ("a1" if n % 2 == 0 else delivery.entry.body)
-        harness.nack(delivery) if delivery.entry.body == "a1" else harness.ack(delivery)
+        assert delivery.message.body == ("a1" if n % 2 == 0 else delivery.message.body)
+        harness.nack(delivery) if delivery.message.body == "a1" else harness.ack(delivery)
         harness.ack(*harness.receive())
 
 
@@ -119,7 +119,7 @@ def test_without_failures_the_oldest_ready_group_is_received_first(harness: Stor
     harness.send("a1", "b1", "a2", "b2", "c1")
     for expected in ("a1", "b1", "a2", "b2", "c1"):
         (delivery,) = harness.receive()
-        assert delivery.entry.body == expected
+        assert delivery.message.body == expected
         harness.ack(delivery)
 
 
@@ -156,7 +156,7 @@ def test_a_nacked_batch_keeps_one_place_and_its_message_order(harness: StoreHarn
         deliveries = harness.receive(2)
         harness.nack(*reversed(deliveries))
         deliveries = harness.receive(1)
-        assert deliveries[0].entry.body == "b1"
+        assert deliveries[0].message.body == "b1"
         harness.nack(*deliveries)
         assert harness.take(3, visibility_s=0) == ["a1", "a2", "a3"]
         harness.nack(*harness.receive(1, group="b"))
@@ -210,8 +210,8 @@ def test_failing_groups_do_not_hide_a_long_log(harness: StoreHarness) -> None:
     failed, done = Counter[str](), 0
     for _ in range(healthy + 3):
         (delivery,) = harness.receive()
-        if str(delivery.entry.body) in "xyz":
-            failed[str(delivery.entry.body)] += 1
+        if str(delivery.message.body) in "xyz":
+            failed[str(delivery.message.body)] += 1
             harness.nack(delivery)
         else:
             harness.ack(delivery)
@@ -259,7 +259,7 @@ def test_places_in_the_ready_queue_survive_a_restart_and_hold_across_processes(
 def _acknowledged(harness: StoreHarness) -> str:
     deliveries = harness.receive()
     harness.ack(*deliveries)
-    return "".join(str(delivery.entry.body) for delivery in deliveries)
+    return "".join(str(delivery.message.body) for delivery in deliveries)
 
 
 STEPS: dict[str, Callable[[StoreHarness], Any]] = {
@@ -308,7 +308,7 @@ def test_the_retry_delay_grows_with_the_attempts(harness: StoreHarness) -> None:
     harness.send("a1", "a2", "b1")
     for delay_s in (1, 3, 5, 5):
         (delivery,) = harness.receive(group="a")
-        number, token = delivery.entry.sequence_number, delivery.token
+        number, token = delivery.message.sequence_number, delivery.token
         assert harness.settle(Settlement(number, token, SettleAction.NACK, None)) == [SettleResult.DONE]
         harness.wait(delay_s - 0.001)
         assert harness.take(group="a") == []
@@ -353,7 +353,7 @@ def test_deferred_messages_have_no_retry_delay(harness: StoreHarness) -> None:
     (sent,) = harness.send("a1")
     harness.defer(*harness.receive())
     (delivery,) = harness.fetch(sent.sequence_number)
-    harness.settle(Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.NACK, None))
+    harness.settle(Settlement(delivery.message.sequence_number, delivery.token, SettleAction.NACK, None))
     assert len(harness.fetch(sent.sequence_number)) == 1
 
 

@@ -218,13 +218,13 @@ class Stores(RuleBasedStateMachine):
     def nack_as_the_queue_says(self, received: tuple[str, Delivery]) -> None:
         self.both(
             "settle",
-            Settlement(received[1].entry.sequence_number, received[1].token, SettleAction.NACK, None),
+            Settlement(received[1].message.sequence_number, received[1].token, SettleAction.NACK, None),
             queue=received[0],
         )
 
     @rule(received=deliveries, ms=st.sampled_from([0, 2_000]), attempts=st.integers(0, 2))
     def nack_with_attempts(self, received: tuple[str, Delivery], ms: int, attempts: int) -> None:
-        number, token = received[1].entry.sequence_number, received[1].token
+        number, token = received[1].message.sequence_number, received[1].token
         self.both("settle", Settlement(number, token, SettleAction.NACK, ms, attempts=attempts), queue=received[0])
 
     @rule(received=deliveries, s=st.integers(0, 5))
@@ -234,7 +234,9 @@ class Stores(RuleBasedStateMachine):
     @rule(received=deliveries, act=st.sampled_from([SettleAction.EXTEND, SettleAction.NACK]))
     def change_whoever_has_it(self, received: tuple[str, Delivery], act: SettleAction) -> None:
         queue, delivery = received
-        self.both("settle", Settlement(delivery.entry.sequence_number, None, act, 2_000, any_holder=True), queue=queue)
+        self.both(
+            "settle", Settlement(delivery.message.sequence_number, None, act, 2_000, any_holder=True), queue=queue
+        )
 
     @rule(received=st.lists(deliveries, min_size=2, max_size=4))
     def ack_together(self, received: list[tuple[str, Delivery]]) -> None:
@@ -252,7 +254,7 @@ class Stores(RuleBasedStateMachine):
     )
     def settle(self, received: list[tuple[tuple[str, Delivery], SettleAction]]) -> None:
         changes = [
-            Settlement(delivery.entry.sequence_number, delivery.token, act, 2_000)
+            Settlement(delivery.message.sequence_number, delivery.token, act, 2_000)
             for (queue, delivery), act in received
             if queue == "q"
         ]
@@ -266,7 +268,7 @@ class Stores(RuleBasedStateMachine):
     def fetch_again(self, received: tuple[str, Delivery]) -> Any:
         queue, delivery = received
         return multiple(
-            *((queue, fetched) for fetched in self.both("fetch", delivery.entry.sequence_number, queue=queue))
+            *((queue, fetched) for fetched in self.both("fetch", delivery.message.sequence_number, queue=queue))
         )
 
     @rule(target=deliveries, index=st.integers(0, 3))

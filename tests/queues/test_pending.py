@@ -161,9 +161,9 @@ def test_a_rolled_back_send_leaves_the_pending_table_unchanged(harness: StoreHar
     with pytest.raises(ZeroDivisionError), store.transaction():  # noqa: PT012 - all of it is to be rolled back
         info = store.queues["q"]
         store.send(info, [Draft("b", Content.TEXT, "b")] * 3 * KEPT, harness.now)
-        store.settle(info, [Settlement(first.entry.sequence_number, first.token, SettleAction.ACK)], harness.now)
+        store.settle(info, [Settlement(first.message.sequence_number, first.token, SettleAction.ACK)], harness.now)
         assert [
-            delivery.entry.body for delivery in store.receive(info, [ReceiveRequest(1, group="a")], harness.now)[0]
+            delivery.message.body for delivery in store.receive(info, [ReceiveRequest(1, group="a")], harness.now)[0]
         ] == ["a2"]
         raise ZeroDivisionError
     assert table(tmp_path) == []

@@ -54,7 +54,7 @@ def test_a_nacked_group_has_no_priority_lead(ranked: StoreHarness) -> None:
     ranked.prioritize("c", 5)
     ranked.send("a1", "c1", "b1")
     (failed,) = ranked.receive()
-    assert failed.entry.body == "c1"
+    assert failed.message.body == "c1"
     ranked.nack(failed)
     ranked.prioritize("c", 6)  # nor by a new priority
     assert ranked.drain() == ["a1", "b1", "c1"]
@@ -98,7 +98,7 @@ def test_priority_lead_bounds_which_messages_may_pass_another(
     numbers = [receipt.sequence_number for receipt in harness.send(*sent)]
     order: list[int] = []
     while deliveries := harness.receive(1):
-        order += [delivery.entry.sequence_number for delivery in deliveries]
+        order += [delivery.message.sequence_number for delivery in deliveries]
         harness.ack(*deliveries)
     assert sorted(order) == numbers
     rank = {number: priorities.get(group, 0) for number, group in zip(numbers, sent, strict=True)}

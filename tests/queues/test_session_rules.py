@@ -19,7 +19,7 @@ DONE, EXPIRED, HELD, GONE, LATE = (
 
 
 def bodies(deliveries: list[Delivery]) -> list[str]:
-    return [str(delivery.entry.body) for delivery in deliveries]
+    return [str(delivery.message.body) for delivery in deliveries]
 
 
 def locked(harness: StoreHarness, group: str | None = None, s: float = 10) -> SessionAnswer:
@@ -102,7 +102,7 @@ def test_extending_a_session_message_by_zero_releases_the_lock(harness: StoreHar
     """In one set with others, each of which sees what the one before has done."""
     harness.send("a1", "a2")
     lock = locked(harness)
-    first, second = (delivery.entry.sequence_number for delivery in harness.within(lock, 2))
+    first, second = (delivery.message.sequence_number for delivery in harness.within(lock, 2))
     token = lock.group_lock.token
     assert harness.settle(
         Settlement(second, token, SettleAction.EXTEND), Settlement(first, token, SettleAction.ACK)
@@ -145,7 +145,7 @@ def test_an_expired_lock_lets_ordinary_receivers_receive_the_group(harness: Stor
     assert harness.take() == []
     harness.wait(10)
     deliveries = harness.receive(5)
-    assert [(delivery.entry.body, delivery.attempts) for delivery in deliveries] == [("a1", 2), ("a2", 1)]
+    assert [(delivery.message.body, delivery.attempts) for delivery in deliveries] == [("a1", 2), ("a2", 1)]
 
 
 def test_closing_a_session_returns_unsettled_messages(harness: StoreHarness) -> None:
@@ -185,7 +185,7 @@ def test_a_session_skips_groups_that_are_not_free(harness: StoreHarness) -> None
         first, second = harness.receive(2, group=name)
         harness.defer(second)
         harness.nack(first)
-        assert harness.fetch(second.entry.sequence_number), "the group is in the line, but somebody has its second"
+        assert harness.fetch(second.message.sequence_number), "the group is in the line, but somebody has its second"
     harness.send("single", group=None)
     assert locked(harness).group == names[-1]
     assert harness.lock().verdict is HELD
@@ -387,13 +387,13 @@ def test_messages_can_be_moved_out_of_a_parked_group(harness: StoreHarness) -> N
 def test_a_deferred_message_is_skipped_and_fetched_by_number(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     (first,) = harness.receive()
-    number = first.entry.sequence_number
+    number = first.message.sequence_number
     assert harness.defer(first) == [DONE]
     assert harness.ack(first) == [EXPIRED], "its lease is over"
     (second,) = harness.receive()
-    assert second.entry.body == "a2"
+    assert second.message.body == "a2"
     (redelivered,) = harness.fetch(number)
-    assert (redelivered.entry, redelivered.attempts) == (first.entry, 1)
+    assert (redelivered.message, redelivered.attempts) == (first.message, 1)
     assert harness.fetch(number) == [], "somebody has it"
     assert harness.ack(second, redelivered) == [DONE, DONE]
     assert harness.fetch(number) == []
@@ -418,7 +418,7 @@ def test_a_deferred_message_counts_in_depth_and_peek_but_is_not_ready(harness: S
 def test_a_fetched_unsettled_message_is_deferred_again(harness: StoreHarness) -> None:
     harness.send("a1", "a2")
     (first,) = harness.receive()
-    number = first.entry.sequence_number
+    number = first.message.sequence_number
     harness.defer(first)
     harness.nack(*harness.fetch(number))
     assert harness.bodies(deferred=True) == ["a1"]
@@ -444,9 +444,9 @@ def test_defer_uses_no_attempt_and_nack_after_fetch_does(harness: StoreHarness) 
     harness.send("a1")
     (first,) = harness.receive()
     harness.defer(first)
-    (redelivered,) = harness.fetch(first.entry.sequence_number)
+    (redelivered,) = harness.fetch(first.message.sequence_number)
     harness.nack(redelivered)
-    assert harness.fetch(first.entry.sequence_number) == []
+    assert harness.fetch(first.message.sequence_number) == []
     assert harness.bodies(queue="dead") == ["a1"]
     assert harness.depth().messages == 0
 
@@ -469,7 +469,7 @@ def test_an_ungrouped_message_can_be_deferred_and_fetched(harness: StoreHarness)
     assert harness.take(5) == ["y"]
     harness.wait(30)
     assert harness.take(5) == ["y"]
-    (redelivered,) = harness.fetch(first.entry.sequence_number)
+    (redelivered,) = harness.fetch(first.message.sequence_number)
     assert harness.ack(redelivered) == [DONE]
 
 
@@ -477,7 +477,7 @@ def test_a_session_defers_and_fetches_only_in_its_group(harness: StoreHarness) -
     harness.send("a1", "a2", "b1")
     a = locked(harness, "a")
     (first,) = harness.within(a)
-    number = first.entry.sequence_number
+    number = first.message.sequence_number
     harness.defer(first)
     assert harness.fetch(number) == [], "the group is the session's"
     b = locked(harness, "b")
@@ -495,12 +495,12 @@ def test_a_message_fetched_by_a_session_is_deferred_again_when_the_session_ends(
     lock = locked(harness)
     (first,) = harness.within(lock)
     harness.defer(first)
-    harness.fetch(first.entry.sequence_number, lock=lock)
+    harness.fetch(first.message.sequence_number, lock=lock)
     assert harness.depth().in_flight == 1
     harness.hold(lock, SessionVerb.CLOSE)
     assert harness.depth().in_flight == 0
     assert harness.take(5) == ["a2"]
-    assert len(harness.fetch(first.entry.sequence_number)) == 1
+    assert len(harness.fetch(first.message.sequence_number)) == 1
     assert harness.lock("a").verdict is HELD, "somebody has a message of it"
 
 
@@ -509,9 +509,9 @@ def test_fetch_skips_deferred_messages_of_a_parked_group(harness: StoreHarness) 
     (first,) = harness.receive()
     harness.defer(first)
     harness.ask("a", SessionVerb.PARK, note="x")
-    assert harness.fetch(first.entry.sequence_number) == []
+    assert harness.fetch(first.message.sequence_number) == []
     harness.ask("a", SessionVerb.RESUME)
-    assert len(harness.fetch(first.entry.sequence_number)) == 1
+    assert len(harness.fetch(first.message.sequence_number)) == 1
 
 
 def test_move_retention_and_purge_apply_to_deferred_messages(harness: StoreHarness) -> None:
@@ -539,13 +539,13 @@ def test_readers_read_deferred_messages_and_keep_them(harness: StoreHarness) -> 
     harness.send("a1")
     (first,) = harness.receive()
     harness.defer(first)
-    harness.readers(r=first.entry.sequence_number)
+    harness.readers(r=first.message.sequence_number)
     assert harness.bodies() == ["a1"], "it is not acknowledged"
     harness.readers(r=0)
-    harness.ack(*harness.fetch(first.entry.sequence_number))
+    harness.ack(*harness.fetch(first.message.sequence_number))
     assert harness.bodies() == ["a1"], "it is not read"
-    assert harness.fetch(first.entry.sequence_number) == []
-    harness.readers(r=first.entry.sequence_number)
+    assert harness.fetch(first.message.sequence_number) == []
+    harness.readers(r=first.message.sequence_number)
     assert harness.bodies() == []
 
 
@@ -571,7 +571,7 @@ def test_cancel_refuses_messages_that_were_received_or_deferred(harness: StoreHa
     harness.send("a1", "b1", "b2")
     a, b, later = harness.receive(3)
     harness.nack(a, b, later, s=5)
-    assert harness.cancel(*(delivery.entry.sequence_number for delivery in (a, b, later))) == [LATE] * 3
+    assert harness.cancel(*(delivery.message.sequence_number for delivery in (a, b, later))) == [LATE] * 3
     (x,) = harness.send("x", group=None)
     assert harness.cancel(x.sequence_number) == [LATE]
     harness.defer(*harness.receive())

@@ -31,7 +31,7 @@ def end(tasks: WorkerTasks, task: GroupTask, *, applied: int = 1, wrong: bool = 
 
 
 def numbers(task: GroupTask) -> list[int]:
-    return [delivery.entry.sequence_number for delivery in task.deliveries]
+    return [delivery.message.sequence_number for delivery in task.deliveries]
 
 
 def test_messages_of_a_busy_group_wait_for_its_next_task() -> None:

@@ -29,7 +29,7 @@ class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
     def received(self, deliveries: Iterable[Delivery], began_ns: int) -> None:
         """Report the messages that a transaction has received."""
         if observer.active is not None:
-            observer.active.received(self._queue, [delivery.entry.attributes for delivery in deliveries], began_ns)
+            observer.active.received(self._queue, [delivery.message.attributes for delivery in deliveries], began_ns)
 
     def committed(self, ended: Iterable[MessageTask], result: MessageWorkResult) -> None:
         """Report the attempts of a committed transaction."""

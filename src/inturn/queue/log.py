@@ -14,7 +14,7 @@ class LoggedMessage(MessageProperties):
     """A message of a log."""
 
     def __init__(self, logged: LogEntry) -> None:
-        super().__init__(logged.entry)
+        super().__init__(logged.message)
         self._is_done = logged.is_done
 
     def __repr__(self) -> str:

@@ -141,7 +141,7 @@ class Message(MessageProperties):
     """A received message: settle it before its lease ends, such as with ``ack`` or ``nack``."""
 
     def __init__(self, delivery: Delivery, writer: Writer, queue: str) -> None:
-        super().__init__(delivery.entry)
+        super().__init__(delivery.message)
         self._delivery = delivery
         self.writer = writer
         self.queue = queue

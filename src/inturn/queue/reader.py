@@ -123,7 +123,7 @@ class Reader:
                         f"no message of group {named!r} with revision {revision} in the log of queue "
                         f"{info.name!r}: it was never sent, or is no longer kept"
                     )
-                self._set(store, entries[0].entry.sequence_number - 1)
+                self._set(store, entries[0].message.sequence_number - 1)
             else:
                 self._set(store, sequence_number if at_ms is None else store.log_time(info, at_ms))  # type: ignore[arg-type]  # one is given
 

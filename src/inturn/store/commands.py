@@ -194,7 +194,9 @@ class Receive(Command[T]):
 
     def compensation(self, result: list[Delivery]) -> Settle[Any] | None:
         """Return the command that nacks the messages, so that their leases need not expire."""
-        changes = [Settlement(delivery.entry.sequence_number, delivery.token, SettleAction.NACK) for delivery in result]
+        changes = [
+            Settlement(delivery.message.sequence_number, delivery.token, SettleAction.NACK) for delivery in result
+        ]
         return Settle(self.queue, _unchanged, changes) if changes else None
 
 

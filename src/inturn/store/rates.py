@@ -54,12 +54,14 @@ def _within(store: Store, queue: QueueInfo, received: list[Delivery], rate: Rate
     now_us = now_ms * 1000
     points: RateStore = cast("Any", store).rates
     keys = {
-        delivery.entry.group: _key(delivery.entry.group) for delivery in received if delivery.entry.group is not None
+        delivery.message.group: _key(delivery.message.group)
+        for delivery in received
+        if delivery.message.group is not None
     }
     known = points.read(queue, list(keys.values())) if keys else {}
     allowed, back, changed = [], [], {}
     for delivery in received:
-        group = delivery.entry.group
+        group = delivery.message.group
         next_us = 0 if group is None else known.get(keys[group], 0)
         if group is None or rate.free(next_us, now_us) > 0:
             allowed.append(delivery)
@@ -69,7 +71,7 @@ def _within(store: Store, queue: QueueInfo, received: list[Delivery], rate: Rate
         if rate.is_astray(next_us, now_us):
             changed[keys[group]] = rate.after(next_us, now_us, 0)
         wait_ms = -(-(rate.free_us(next_us, now_us) - now_us) // 1000)
-        number, attempts = delivery.entry.sequence_number, delivery.attempts - 1
+        number, attempts = delivery.message.sequence_number, delivery.attempts - 1
         back.append(Settlement(number, delivery.token, SettleAction.NACK, wait_ms, attempts=attempts))
     if changed:
         points.save(queue, changed, now_us)

@@ -227,13 +227,13 @@ class GroupRunner:
         """Return the valid messages, in the order of the queue."""
         entries = []
         journal.counts.received = len(task.deliveries)
-        for delivery in sorted(task.deliveries, key=lambda item: item.entry.sequence_number):
-            reading = self.reader.read(delivery.entry)
+        for delivery in sorted(task.deliveries, key=lambda item: item.message.sequence_number):
+            reading = self.reader.read(delivery.message)
             if reading.entry is not None and reading.group == task.group:
                 entries.append(reading.entry)
                 continue
             journal.counts.reject("invalid")
-            body = delivery.entry.body
+            body = delivery.message.body
             text = body if isinstance(body, str) else body.decode(errors="replace")
             reason = reading.why or f"its group is {reading.group!r}, not {task.group!r}"
             rejected.append(RejectedMessage(reading.group, "invalid", reason, text))

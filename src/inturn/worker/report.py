@@ -37,7 +37,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         try:
             watched = None
             if observer.active is not None:
-                attributes = [delivery.entry.attributes for delivery in task.deliveries]
+                attributes = [delivery.message.attributes for delivery in task.deliveries]
                 watched = observer.active.task(self._pipeline, self._queue, task.group, attributes)
             if watched is None:
                 return run(task)
@@ -52,7 +52,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
     def received(self, outcome: WorkResult) -> None:
         """Report the messages that a transaction has received."""
         if observer.active is not None:
-            attributes = [delivery.entry.attributes for _, delivery in outcome.deliveries]
+            attributes = [delivery.message.attributes for _, delivery in outcome.deliveries]
             observer.active.received(self._queue, attributes, outcome.now_ms * 1_000_000)
 
     def retried(self, task: GroupTask, cause: BaseException | None, pause_s: float) -> None:

@@ -190,11 +190,11 @@ class UnitOfWork:
         """Return the change of each message of a task."""
         if act is SettleAction.NACK:
             return [
-                Settlement(delivery.entry.sequence_number, delivery.token, act, attempts=delivery.attempts - 1)
+                Settlement(delivery.message.sequence_number, delivery.token, act, attempts=delivery.attempts - 1)
                 for delivery in task.deliveries
             ]
         ms = self.lease_ms if act is SettleAction.EXTEND else 0
-        return [Settlement(delivery.entry.sequence_number, delivery.token, act, ms) for delivery in task.deliveries]
+        return [Settlement(delivery.message.sequence_number, delivery.token, act, ms) for delivery in task.deliveries]
 
     def _save(
         self,
@@ -229,7 +229,7 @@ class UnitOfWork:
         if request.receives and self._queue is not None:
             for part in store.receive(queue_of(store, self._queue), request.receives, outcome.now_ms):
                 deliveries += part
-        outcome.deliveries = [(self._reader.group_of(delivery.entry), delivery) for delivery in deliveries]
+        outcome.deliveries = [(self._reader.group_of(delivery.message), delivery) for delivery in deliveries]
         outcome.is_alone = request.is_alone or any(delivery.lapsed for delivery in deliveries)
         groups = {group for group, _ in outcome.deliveries if group is not None}
         groups.update(request.queued_groups)

@@ -54,11 +54,11 @@ class LogEntry(NamedTuple):
     """A message of a log.
 
     Attributes:
-        entry: the message.
+        message: the stored message.
         is_done: whether it has left the queue: acknowledged, or moved to another one.
     """
 
-    entry: StoredMessage
+    message: StoredMessage
     is_done: bool
 
 

@@ -261,7 +261,7 @@ class Delivery(NamedTuple):
     """A message as a receiver gets it.
 
     Attributes:
-        entry: the message.
+        message: the stored message.
         token: the lease's fencing token; grows with every lease of a queue.
         until_ms: when the lease ends.
         attempts: number of receives as the first message of its group, including this one.
@@ -269,7 +269,7 @@ class Delivery(NamedTuple):
         lapsed: whether an earlier lease of it ended by time.
     """
 
-    entry: StoredMessage
+    message: StoredMessage
     token: int
     until_ms: int
     attempts: int

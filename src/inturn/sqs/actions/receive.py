@@ -80,7 +80,7 @@ def _remember(
     answer = _answer(context, queue, selection, deliveries, received_ms)
     leases = [
         ReceivedLease(
-            delivery.entry.sequence_number,
+            delivery.message.sequence_number,
             delivery.token,
             delivery.attempts,
             delivery.first_ms,
@@ -147,7 +147,7 @@ def _redelivered(
 def _message(
     context: Context, queue: QueueInfo, selection: AttributeSelection, delivery: Delivery, received_ms: int
 ) -> ApiMessage:
-    entry, names = delivery.entry, names_of(context)
+    entry, names = delivery.message, names_of(context)
     body = entry.body if isinstance(entry.body, str) else base64.b64encode(entry.body).decode()
     message = ApiMessage(
         names.message_id(entry.origin or entry.sequence_number),
@@ -169,7 +169,7 @@ def _system_attributes(
     context: Context, queue: QueueInfo, requested: frozenset[str], delivery: Delivery, message: ApiMessage
 ) -> dict[str, str]:
     """Return the requested system attributes that the message has."""
-    entry, fifo = delivery.entry, is_fifo(queue)
+    entry, fifo = delivery.message, is_fifo(queue)
     values: dict[str, str | None] = {
         "SentTimestamp": str(entry.sent_ms),
         "ApproximateReceiveCount": str(delivery.attempts + _source_receives(context, queue.name, delivery)),
@@ -194,7 +194,7 @@ def _system_attributes(
 
 def _source_receives(context: Context, queue: str, delivery: Delivery) -> int:
     """Return a dead letter's receives in its source queue: SQS continues the count, a queue here restarts it."""
-    entry = delivery.entry
+    entry = delivery.message
     if entry.note is None or entry.came_from in (None, queue):
         return 0
     info = context.db.store.queues.get(entry.came_from or "")

@@ -30,10 +30,10 @@ class PostgresKeptLog(SqlKeptLog):
         else:
             rows = self._rows("log_of_group", *part, *about, queue.number, short(span.group))
         entries = [LogEntry(entry_of(row), row[-1] == 1) for row in rows]
-        name = self._names.reader(log_entry.entry.group for log_entry in entries)
+        name = self._names.reader(log_entry.message.group for log_entry in entries)
         if name is as_it_is:  # the usual case
             return entries
-        return [log_entry._replace(entry=named(log_entry.entry, name)) for log_entry in entries]
+        return [log_entry._replace(message=named(log_entry.message, name)) for log_entry in entries]
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove acknowledged messages, wherever they are in a log."""

@@ -62,10 +62,10 @@ class PostgresReceives(PostgresStatements):
                 )
         else:  # the usual case
             answers = self._next_of(queue, requests, now_ms)
-        name = self._names.reader(received.entry.group for part in answers for received in part)
+        name = self._names.reader(received.message.group for part in answers for received in part)
         if name is as_it_is:  # the usual case
             return answers
-        return [[received._replace(entry=named(received.entry, name)) for received in part] for part in answers]
+        return [[received._replace(message=named(received.message, name)) for received in part] for part in answers]
 
     # --- without a session ---
 
