@@ -143,7 +143,7 @@ def test_submitting_an_unchanged_form_changes_nothing(content: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "told"),
+    ("kind", "text", "expected"),
     [
         ("integer", "1.5", "a whole number"),
         ("integer", "true", "a whole number"),
@@ -157,8 +157,8 @@ def test_submitting_an_unchanged_form_changes_nothing(content: dict[str, Any]) -
         ("json", "[" * 100_000, "JSON: "),
     ],
 )
-def test_an_invalid_field_value_is_refused_by_field_name(kind: str, text: str, told: str) -> None:
-    with pytest.raises(InputError, match=rf"the field 'x' is .*, which is not {told}"):
+def test_an_invalid_field_value_is_refused_by_field_name(kind: str, text: str, expected: str) -> None:
+    with pytest.raises(InputError, match=rf"the field 'x' is .*, which is not {expected}"):
         edited({"kind.x": kind, "field.x": text})
 
 

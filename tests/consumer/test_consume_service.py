@@ -246,7 +246,7 @@ def test_command_options_override_the_consume_config(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "error"),
     [
         ([], "pass a handler and a queue"),
         (["app.py:handle"], "--queue DATABASE#QUEUE"),
@@ -263,11 +263,11 @@ def test_command_options_override_the_consume_config(folder: Path) -> None:
         ([*ONE, "--config", "twice.toml"], "queue 'payments' of shop.db has two consumers"),
     ],
 )
-def test_consume_command_refuses_invalid_arguments_with_a_message(folder: Path, words: list[str], said: str) -> None:
+def test_consume_command_refuses_invalid_arguments_with_a_message(folder: Path, words: list[str], error: str) -> None:
     (folder / "twice.toml").write_text('[[consumers]]\nhandler = "app.py:other"\nqueue = "shop.db#payments"\n')
     done = here(*words)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert said in done.stderr
+    assert error in done.stderr
 
 
 def test_consume_command_with_an_invalid_setting_creates_nothing(folder: Path) -> None:

@@ -68,7 +68,7 @@ def test_gapless_memory_grows_in_place_without_copies() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20), st.integers(-2, 200))
-def test_is_skipped_equals_a_search_through_all_gaps(steps: list[tuple[int, int]], asked: int) -> None:
+def test_is_skipped_equals_a_search_through_all_gaps(steps: list[tuple[int, int]], revision: int) -> None:
     timeline = Gapless("r", start=0).timeline(epoch=0)
     assert isinstance(timeline, GaplessTimeline)
     for applied, missing in steps:
@@ -76,7 +76,7 @@ def test_is_skipped_equals_a_search_through_all_gaps(steps: list[tuple[int, int]
             timeline.record_applied(entry(timeline.next()))
         if missing:
             timeline.skip(timeline.next(), timeline.next() + missing - 1)
-    assert timeline.is_skipped(asked) == any(first <= asked <= last for first, last in timeline.skipped)
+    assert timeline.is_skipped(revision) == any(first <= revision <= last for first, last in timeline.skipped)
 
 
 @pytest.mark.parametrize("order", [Gapless("r", epoch="e"), Monotone("r", epoch="e")], ids=str)

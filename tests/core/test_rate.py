@@ -19,10 +19,10 @@ RATES = st.builds(
 
 @given(RATES, st.lists(st.tuples(st.integers(0, 2_000_000), st.integers(0, 30)), max_size=40))
 @example(Rate(3, "1 second", burst=2), [(0, 9), (333_333, 9), (1, 9)])
-def test_a_rate_is_never_exceeded_in_any_window(rate: Rate, asked: list[tuple[int, int]]) -> None:
+def test_a_rate_is_never_exceeded_in_any_window(rate: Rate, requests: list[tuple[int, int]]) -> None:
     per_us = rate.per // dt.timedelta(microseconds=1) if isinstance(rate.per, dt.timedelta) else 1_000_000
     next_us, now_us, begun = 0, 10**15, list[int]()
-    for pause_us, requested in asked:
+    for pause_us, requested in requests:
         now_us += pause_us
         free = rate.free(next_us, now_us)
         assert (free > 0) == (rate.free_us(next_us, now_us) <= now_us)

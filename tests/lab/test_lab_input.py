@@ -61,7 +61,7 @@ def test_a_time_orders_a_log_without_revisions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "error"),
     [
         ({"rev": 1}, "row 1: g is None; expected a group; existing fields: rev"),
         ({"g": "a", "rev": "soon", "at": 1, "took": 0}, "row 1: rev is 'soon'; expected a number or a time"),
@@ -69,9 +69,9 @@ def test_a_time_orders_a_log_without_revisions() -> None:
         ({"g": "a", "rev": 2, "at": 5, "took": -1}, "row 1: took is -1; expected milliseconds"),
     ],
 )
-def test_an_unreadable_log_row_is_named_in_the_error(row: dict[str, Any], said: str) -> None:
+def test_an_unreadable_log_row_is_named_in_the_error(row: dict[str, Any], error: str) -> None:
     valid = {"g": "a", "rev": 1, "at": 0, "took": 0}
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=error):
         messages_of([valid, row], group="g", order="rev", arrival="at", duration_ms="took")
 
 
@@ -115,11 +115,11 @@ def test_random_draws_are_the_same_for_each_design() -> None:
 
 
 @pytest.mark.parametrize(
-    ("turned", "said"),
+    ("turned", "error"),
     [({"consumers": 0}, "consumers is 0"), ({"crash_rate": 2}, "from 0 to 1"), ({"restart_s": -1}, "restart_s is -1")],
 )
-def test_a_parameter_out_of_its_bounds_is_named_in_the_error(turned: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_parameter_out_of_its_bounds_is_named_in_the_error(turned: dict[str, Any], error: str) -> None:
+    with pytest.raises(InputError, match=error):
         Knobs(**turned)
 
 

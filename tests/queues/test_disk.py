@@ -42,9 +42,9 @@ def modes(path: Path) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("umask")
-@pytest.mark.parametrize(("asked", "mode"), [({}, 0o600), ({"mode": 0o640}, 0o640), ({"mode": 0o666}, 0o666)])
-def test_new_database_files_have_the_requested_mode(tmp_path: Path, asked: dict[str, Any], mode: int) -> None:
-    with inturn.open(tmp_path / "shop.db", **asked) as db:
+@pytest.mark.parametrize(("options", "mode"), [({}, 0o600), ({"mode": 0o640}, 0o640), ({"mode": 0o666}, 0o666)])
+def test_new_database_files_have_the_requested_mode(tmp_path: Path, options: dict[str, Any], mode: int) -> None:
+    with inturn.open(tmp_path / "shop.db", **options) as db:
         db.queue("q").send("x")
         actual = modes(tmp_path / "shop.db")
     assert actual == {f"shop.db{suffix}": mode for suffix in ("", "-wal", "-shm", "-reserve")}

@@ -58,7 +58,7 @@ def test_a_head_request_is_answered_with_the_length_but_without_the_body(front: 
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "connection"),
     [
         (get("/", "Connection: close"), "close"),
         (b"GET / HTTP/1.0\r\n\r\n", "close"),
@@ -67,11 +67,13 @@ def test_a_head_request_is_answered_with_the_length_but_without_the_body(front: 
         (get("/"), None),
     ],
 )
-def test_the_connection_stays_open_or_closes_as_the_client_asks(front: Front, data: bytes, told: str | None) -> None:
+def test_the_connection_stays_open_or_closes_as_the_client_asks(
+    front: Front, data: bytes, connection: str | None
+) -> None:
     with front.client() as client:
         answer = client.ask(data)
-        assert answer.headers.get("connection") == told
-        if told == "close":
+        assert answer.headers.get("connection") == connection
+        if connection == "close":
             assert client.is_closed()
         else:
             assert client.ask(data).status == 200

@@ -47,11 +47,11 @@ def outputs(spark: SparkSession, store: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["__inturn_hash", "__inturn_group", "__INTURN_Turn", "__inturn_at_x", "__inturn_new"])
-@pytest.mark.parametrize("said", ["false", "true"])
+@pytest.mark.parametrize("setting", ["false", "true"])
 def test_a_column_with_a_reserved_name_is_refused(
-    exact: Callable[[str], SparkSession], tmp_path: Path, name: str, said: str
+    exact: Callable[[str], SparkSession], tmp_path: Path, name: str, setting: str
 ) -> None:
-    spark = exact(said)
+    spark = exact(setting)
     df = spark.createDataFrame([], DDL).withColumn(name, F.lit(7))
     says = f"the input has a column '{name}'; names that begin with __inturn_ are reserved: rename it"
     with pytest.raises(InputError, match=says):
@@ -66,14 +66,14 @@ def test_a_column_with_a_reserved_name_is_refused(
     assert not (tmp_path / "checkpoint").exists()
 
 
-@pytest.mark.parametrize(("sql", "told"), [("'half a line'", "half a line"), ("7L", 7)])
+@pytest.mark.parametrize(("sql", "value"), [("'half a line'", "half a line"), ("7L", 7)])
 def test_a_user_column_named_corrupt_record_is_an_ordinary_column(
-    spark: SparkSession, tmp_path: Path, sql: str, told: Any
+    spark: SparkSession, tmp_path: Path, sql: str, value: Any
 ) -> None:
     df = spark.createDataFrame(ROWS, DDL).selectExpr("*", f"{sql} AS _corrupt_record")
     report = batch(plain, df, store=tmp_path, buckets=1)
     assert (report.counts.applied, report.counts.rejected) == (3, {})
-    messages = [{"account": name, "revision": revision, "_corrupt_record": told} for name, revision in ROWS]
+    messages = [{"account": name, "revision": revision, "_corrupt_record": value} for name, revision in ROWS]
     assert outputs(spark, tmp_path) == messages
 
 
@@ -129,11 +129,11 @@ def test_repeated_column_names_are_refused(exact: Callable[[str], SparkSession],
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("said", ["true", "TRUE", "True"])
+@pytest.mark.parametrize("setting", ["true", "TRUE", "True"])
 def test_column_names_may_differ_in_case_in_a_case_sensitive_session(
-    exact: Callable[[str], SparkSession], tmp_path: Path, said: str
+    exact: Callable[[str], SparkSession], tmp_path: Path, setting: str
 ) -> None:
-    spark = exact(said)
+    spark = exact(setting)
     df = spark.createDataFrame(ROWS, DDL).selectExpr("*", "1 AS a", "2 AS A")
     assert batch(plain, df, store=tmp_path, buckets=1).counts.applied == 3
     assert outputs(spark, tmp_path)[0] == {"account": "a", "revision": 1, "a": 1, "A": 2}

@@ -248,7 +248,7 @@ def test_message_attributes_are_received_as_sent(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "given"),
+    ("requested", "returned"),
     [
         ([".*"], set(ATTRIBUTES)),
         (["*"], set(ATTRIBUTES)),
@@ -259,13 +259,13 @@ def test_message_attributes_are_received_as_sent(sqs: Endpoint) -> None:
     ],
 )
 def test_receive_returns_only_the_requested_message_attributes(
-    sqs: Endpoint, asked: list[str], given: set[str]
+    sqs: Endpoint, requested: list[str], returned: set[str]
 ) -> None:
     url = sqs.queue("q")
     send(sqs, url, MessageAttributes=ATTRIBUTES)
-    (message,) = sqs.receive(url, MessageAttributeNames=asked)
-    assert set(message.get("MessageAttributes", {})) == given
-    assert ("MD5OfMessageAttributes" in message) == bool(given)
+    (message,) = sqs.receive(url, MessageAttributeNames=requested)
+    assert set(message.get("MessageAttributes", {})) == returned
+    assert ("MD5OfMessageAttributes" in message) == bool(returned)
 
 
 RESERVED = (

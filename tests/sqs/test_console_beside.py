@@ -83,14 +83,14 @@ def test_the_console_applies_the_roles_of_its_config_file(db: Database, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "error"),
     [
         (ConsoleTable(host="0.0.0.0", port=0), "console that has no log-in"),  # noqa: S104 - refused
         (ConsoleTable(config="nowhere.toml"), "nowhere.toml"),
     ],
 )
-def test_an_invalid_console_setting_stops_the_start(db: Database, table: ConsoleTable, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_an_invalid_console_setting_stops_the_start(db: Database, table: ConsoleTable, error: str) -> None:
+    with pytest.raises(InputError, match=error):
         console_answers(db, with_console(table))
 
 

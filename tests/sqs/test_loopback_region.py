@@ -21,7 +21,7 @@ def test_the_region_is_read_from_the_signature(name: str, expires: int | None) -
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("header", "found"),
     [
         (b"AWS4-HMAC-SHA256 Credential=a/b/20261123/eu-west-1/sqs/aws4_request, SignedHeaders=host", "eu-west-1"),
         (b"AWS4-HMAC-SHA256 SignedHeaders=host, Credential=k/1/eu-west-1/sqs/aws4_request, Signature=x", "eu-west-1"),
@@ -33,8 +33,8 @@ def test_the_region_is_read_from_the_signature(name: str, expires: int | None) -
         (b"Credential=" + b"x" * CREDENTIAL_BYTES + b"/1/eu-west-1/sqs/aws4_request, x", None),
     ],
 )
-def test_the_region_is_read_from_any_authorization_header(said: bytes, found: str | None) -> None:
-    assert region(b"/", {b"authorization": said}) == found
+def test_the_region_is_read_from_any_authorization_header(header: bytes, found: str | None) -> None:
+    assert region(b"/", {b"authorization": header}) == found
 
 
 def test_an_unsigned_request_has_no_region() -> None:

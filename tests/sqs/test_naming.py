@@ -40,7 +40,7 @@ def test_a_queue_of_another_region_or_account_is_stored_by_its_arn(scope: Scope,
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "expected"),
     [
         ("orders", ParsedUrl(None, None, "orders")),
         (f"{BASE}/orders", ParsedUrl(None, None, "orders")),
@@ -59,8 +59,8 @@ def test_a_queue_of_another_region_or_account_is_stored_by_its_arn(scope: Scope,
         ("/" * 1000 + "orders", ParsedUrl(None, None, "orders")),
     ],
 )
-def test_a_queue_url_gives_region_account_and_name(url: str, said: ParsedUrl) -> None:
-    assert naming.parse_url(url) == said
+def test_a_queue_url_gives_region_account_and_name(url: str, expected: ParsedUrl) -> None:
+    assert naming.parse_url(url) == expected
 
 
 @given(SCOPES, NAMES)

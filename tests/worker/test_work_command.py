@@ -262,9 +262,10 @@ def test_a_stop_during_the_start_ends_all_processes(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ended_by", "told"), [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGTERM, "ended without being stopped")]
+    ("ended_by", "ending"),
+    [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGTERM, "ended without being stopped")],
 )
-def test_a_killed_worker_process_is_restarted_without_loss(folder: Path, ended_by: signal.Signals, told: str) -> None:
+def test_a_killed_worker_process_is_restarted_without_loss(folder: Path, ended_by: signal.Signals, ending: str) -> None:
     send(folder, groups=20, messages=5)
     send(folder, groups=1, messages=0)
     log = folder / "log"
@@ -284,7 +285,7 @@ def test_a_killed_worker_process_is_restarted_without_loss(folder: Path, ended_b
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     (line,) = log.read_text().splitlines()
-    assert line.endswith(f" warning inturn.worker: a worker process {told}; it is started again")
+    assert line.endswith(f" warning inturn.worker: a worker process {ending}; it is started again")
 
 
 @pytest.mark.slow
@@ -318,7 +319,7 @@ def test_a_pipeline_error_ends_the_command_with_its_text_and_no_traceback(folder
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "error"),
     [
         ([], "nothing to run; pass a pipeline and a queue"),
         (["app.py:ledger"], "--queue DATABASE#QUEUE"),
@@ -336,7 +337,7 @@ def test_a_pipeline_error_ends_the_command_with_its_text_and_no_traceback(folder
     ],
 )
 def test_invalid_command_arguments_are_refused_with_a_clear_message(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], error: str
 ) -> None:
     from typer.testing import CliRunner
 
@@ -346,7 +347,7 @@ def test_invalid_command_arguments_are_refused_with_a_clear_message(
     monkeypatch.setenv("COLUMNS", "300")
     done = CliRunner().invoke(app, ["work", *words])
     assert done.exit_code == 1, done.output
-    assert said in done.output
+    assert error in done.output
 
 
 @pytest.mark.thorough

@@ -20,7 +20,7 @@ def columns(groups: list[tuple[int, str]]) -> tuple[np.ndarray, pa.Array]:
     st.lists(st.sets(group).map(sorted), max_size=5), st.lists(st.tuples(st.integers(-4, 4), st.sampled_from("abc")))
 )
 def test_the_group_index_behaves_like_a_dictionary(
-    added: list[list[tuple[int, str]]], asked: list[tuple[int, str]]
+    added: list[list[tuple[int, str]]], wanted: list[tuple[int, str]]
 ) -> None:
     hashes = np.unique(np.array([hash_ for groups in added for hash_, _ in groups], dtype=np.int64))
     index, known = RowIndex(hashes), dict[tuple[int, str], int]()
@@ -30,4 +30,4 @@ def test_the_group_index_behaves_like_a_dictionary(
         for entry in groups:
             known.setdefault(entry, len(known))
         assert len(index) == len(known)
-    assert index.rows_of(*columns(asked)).tolist() == [known.get(entry, -1) for entry in asked]
+    assert index.rows_of(*columns(wanted)).tolist() == [known.get(entry, -1) for entry in wanted]
