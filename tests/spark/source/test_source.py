@@ -526,17 +526,6 @@ def test_a_stream_of_a_restored_queue_used_beyond_the_checkpoint_is_refused(
         reader.stop()
 
 
-def test_an_offset_of_an_older_version_can_be_continued(queue: Queue, at: str) -> None:
-    fill(queue, 5)
-    reader = stream(at)
-    end = reader.latestOffset(reader.initialOffset(), ALL)
-    del end["incarnation"]
-    assert reader.latestOffset(end, ALL) == end
-    fill(queue, 1)
-    assert reader.latestOffset(end, ALL)["incarnation"]
-    reader.stop()
-
-
 @pytest.mark.parametrize("lost", ["deleted", "moved"])
 def test_a_stream_whose_reader_released_needed_messages_is_refused(queue: Queue, at: str, lost: str) -> None:
     sent = fill(queue, 5)

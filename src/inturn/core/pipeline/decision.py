@@ -112,8 +112,8 @@ def decide(group: Group, decision: Decision, remake: Remake, held_content: HeldC
     Args:
         group: the group.
         decision: decision of an operator.
-        remake: returns a held message with new content; only the ``message`` and ``ref`` of its result count. Turn, id
-            and digest are kept, so that a copy of the old content is a duplicate and not a conflict.
+        remake: returns a held message with new content; only the ``message`` and ``ref`` of its result count. Position,
+            id and digest are kept, so that a copy of the old content is a duplicate and not a conflict.
         held_content: returns the content of a held message.
 
     Returns:

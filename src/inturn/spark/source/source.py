@@ -195,7 +195,7 @@ class _StreamReader(LimitedReader):
             StoreMismatch: if it does not.
         """
         number = offset["sequence_number"]
-        place = QueuePosition(number, offset.get("incarnation"))  # older versions did not write it
+        place = QueuePosition(number, offset["incarnation"])
         if offset["queue_made_ms"] == info.created_ms and is_valid(place, self._open().incarnation(number), info.last):
             return
         raise StoreMismatch(

@@ -8,8 +8,7 @@ STORE/decisions/aside/…                         not a decision; moved here by 
 ```
 
 Only a complete decision under its own name counts. Any other file among the new ones (an editor's copy, a truncated
-file, a decision of a newer version) blocks nothing: it is logged, and a command moves it aside. A version that does not
-support files with many decisions handles such a file in the same way: it logs that the action ``many`` is unknown.
+file, a decision of a newer version) blocks nothing: it is logged, and a command moves it aside.
 """
 
 import contextlib

@@ -6,7 +6,6 @@ the groups that the step touches.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -159,13 +158,9 @@ class LevelReader:
 
 
 def held_keys(held: pa.Table | pa.RecordBatch) -> list[HeldKey]:
-    """Return the positions of held messages in their groups; those of older stores have no tie."""
-    epochs, positions, ids = (held[name].to_pylist() for name in ("epoch", "position", "id"))
-    ties = held["tie"].to_pylist() if "tie" in held.schema.names else repeat(None, len(held))
-    return [
-        (epoch, position, tie or "", ident or "")
-        for epoch, position, tie, ident in zip(epochs, positions, ties, ids, strict=True)
-    ]
+    """Return the positions of held messages in their groups."""
+    columns = (held[name].to_pylist() for name in ("epoch", "position", "tie", "id"))
+    return [(epoch, position, tie or "", ident or "") for epoch, position, tie, ident in zip(*columns, strict=True)]
 
 
 def longest_waits(
