@@ -22,6 +22,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -140,11 +141,8 @@ def endpoint(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 def figures() -> Iterator[tuple[str, int, list[str]]]:
     """Yield what can be read off the source: what it is, how much, and which."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
-    lines = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in trees}
-    yield "lines of Python", sum(lines.values()), []
-    # The page at the top of a file explains it; nobody should shorten it to make room for code.
-    pages = {_name(path): _docstring_lines(tree) for path, tree in trees.items()}
-    long = [f"{name} {count}" for name, count in lines.items() if count - pages[name] > FILE_LINES]
+    yield "lines of Python", sum(len(path.read_text(encoding="utf-8").splitlines()) for path in trees), []
+    long = [f"{_name(path)} {_code_lines(path)}" for path in trees if _code_lines(path) > FILE_LINES]
     yield f"files of more than {FILE_LINES} lines", len(long), long
 
     classes: dict[str, list[str]] = defaultdict(list)
@@ -194,12 +192,18 @@ def _docstring_lines(node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) 
     return (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
 
 
+@cache
+def _code_lines(path: Path) -> int:
+    """Return the number of a file's lines without the page at its top; nobody should shorten that for code."""
+    text = path.read_text(encoding="utf-8")
+    return len(text.splitlines()) - _docstring_lines(ast.parse(text))
+
+
 def least_files(files: Iterable[str]) -> int:
     """Return the number of full files into which the code of these files could be packed, folder by folder."""
     lines: Counter[Path] = Counter()
-    for file in files:
-        text = Path(file).read_text(encoding="utf-8")
-        lines[Path(file).parent] += len(text.splitlines()) - _docstring_lines(ast.parse(text))
+    for path in map(Path, files):
+        lines[path.parent] += _code_lines(path)
     return sum(math.ceil(count / FILE_LINES) for count in lines.values())
 
 

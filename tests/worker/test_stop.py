@@ -14,6 +14,7 @@ import inturn
 from inturn import Retry, Retryable
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.worker import Worker
+from inturn.worker.thread_pool import ThreadPool
 from inturn.worker.work_items import Overtaken, WorkRequest, WorkResult
 from waiting import DEADLINE_S, until
 
@@ -69,6 +70,22 @@ def test_a_stop_waits_at_most_its_grace_period(shop: Shop) -> None:
         gate.wait_until(lambda: bool(gate.begun))
     assert shop.queue.depth()[:2] == (1, 1), "it comes again when the lease is over"
     gate.let("go")
+
+
+def test_a_thread_that_cannot_start_ends_the_worker_which_returns_the_messages(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(pool: ThreadPool[Any]) -> None:
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(ThreadPool, "_start", start)
+    shop.send([row(1, 1, account) for account in "abc"])
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="can't start"):
+        Worker(ledger(), shop.queue, grace_s=20).run(until_empty=True)
+    assert time.monotonic() - began < 10, "no task is waited for"
+    assert shop.queue.depth()[:2] == (3, 0)
 
 
 def test_a_stop_does_not_wait_for_decisions_that_have_not_started(shop: Shop) -> None:

@@ -12,7 +12,7 @@ from inturn.core.queue.messages import Delivery, StoredMessage
 from inturn.store.records import StoredDecision
 from inturn.worker.group_task import GroupResult, GroupTask
 from inturn.worker.tasks import WorkerTasks
-from inturn.worker.work_items import WorkResult
+from inturn.worker.work_items import WorkResult, has_applied
 
 
 def delivery(number: int, group: str | None = "a") -> tuple[str | None, Delivery]:
@@ -149,7 +149,7 @@ def test_no_message_is_lost_and_no_group_has_two_tasks_that_have_begun(data: st.
                 case "overtaken" if task.group is not None:
                     tasks.queue_again(task)
                 case _:
-                    is_proved = is_proved or (task.result is not None and task.result.journal.counts.applied > 0)
+                    is_proved = is_proved or has_applied(task)
                     stored += numbers(task)
                     tasks.drop(task)
         for task in given_up:

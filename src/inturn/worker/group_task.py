@@ -93,7 +93,6 @@ class GroupTask:
         begin_count: how often it has begun; 0: it has messages, which have their own counts, or its group is unknown.
         result: the result, once it is done.
         error: an error that ends the whole worker.
-        is_given_up: whether it was stopped before it was done.
         took_s: how long it took.
         retries: how often the handler was called again.
         trace: the W3C traceparent of the task, if it is traced.
@@ -113,7 +112,6 @@ class GroupTask:
     begin_count: int = 0
     result: GroupResult | None = None
     error: BaseException | None = None
-    is_given_up: bool = False
     took_s: float = 0.0
     retries: int = 0
     trace: str | None = None

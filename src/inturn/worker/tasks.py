@@ -129,7 +129,8 @@ class WorkerTasks:
                 done.append(task)
             else:
                 given_up.append(task)
-                error = error or task.error
+                if error is None:
+                    error = task.error
         ended = CollectedTasks(done, given_up, error)
         return ended if is_proved else self._without_doubtful(ended, is_stopping=is_stopping or error is not None)
 

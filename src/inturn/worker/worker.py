@@ -121,7 +121,7 @@ class Worker(BackgroundLoop):
             task.result = self._report.run(task, self._runner.run)
             reach("handled")
         except PoolStopped:
-            task.is_given_up = True
+            pass  # without a result it is nacked
         except BaseException as error:  # noqa: BLE001 - it ends the worker, which reports it
             task.error = error
         self._tasks.end(task)
@@ -244,12 +244,15 @@ class Worker(BackgroundLoop):
         if outcome.deliveries:
             reach("received")
             self._report.received(outcome)
-        for task in self._tasks.begin(outcome, self._unit.lease_of):
-            self._starter.put(task)
-        for claim in outcome.claims:
-            sending = DeliveryAttempt(claim, outcome.now_ms + round(limits.OUTBOX_LEASE_S * 1000))
-            self._sendings.add(sending)
-            self._starter.put(sending)
+        claimed_until_ms = outcome.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
+        sendings = [DeliveryAttempt(claim, claimed_until_ms) for claim in outcome.claims]
+        self._sendings.update(sendings)
+        work: deque[GroupTask | DeliveryAttempt] = deque([*self._tasks.begin(outcome, self._unit.lease_of), *sendings])
+        try:
+            while work:
+                self._starter.put(work.popleft())
+        finally:
+            self._starter.waiting += work  # if no thread can be started, stop() returns the rest
 
     def _put(self, work: GroupTask | DeliveryAttempt) -> None:
         if isinstance(work, GroupTask):

@@ -316,10 +316,11 @@ class DecisionService(Inspector):
             raise InputError(f"group {group.group!r} has no gap; it is {group.status}{helps}")
         if gap is not None and (action is DecisionAction.SKIP or (action in _OF_GROUP and not is_failed)):
             return {"epoch": group.epoch or 0, "position": gap[0], "last": gap[1]}
-        if action is DecisionAction.GIVE_UP and not is_failed:
+        if action in _OF_GROUP and not is_failed:
             if group.status == Status.GAP or (group.status == Status.WAITING and self.order.grade.has_gaps):
                 raise GroupMoved(f"group {group.group!r} changed while it was read; decide again")
-            return {}
+            if action is DecisionAction.GIVE_UP:
+                return {}
         for item in held:
             if revision in (None, item.position) and message_id in (None, item.id):
                 break

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from inturn.core.errors import StoreMismatch
 
 FIRST: Final = 40
-"""The format of the schemas; formats 1 to 39 were those of development versions, and were never released."""
+"""The format of the schemas; lower formats were those of development versions, and were never released."""
 
 
 class Step(NamedTuple):
