@@ -22,6 +22,7 @@ from inturn.core.errors import InputError, NoSuchGroup, SetupError, StateError
 from inturn.core.pipeline.journal import Counts
 from inturn.database import Database
 from inturn.results.pipeline import PipelineResults
+from inturn.results.state_columns import state_columns
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.worker import Worker
@@ -162,6 +163,53 @@ def test_results_convert_to_arrow_and_pandas(results: PipelineResults) -> None:
     assert str(table.schema.field("oldest").type) == "timestamp[us, tz=UTC]"
     assert set(results.outputs().pandas()["group"]) == {"bad", "well"}
     assert results.failing().arrow().num_rows == 0
+
+
+def test_the_fields_of_a_record_state_are_typed_columns_in_arrow_and_parquet(results: PipelineResults, at: str) -> None:
+    command("states", at, "--to", "states.parquet")
+    for table in (results.states().arrow(), pq.read_table("states.parquet")):
+        assert {name: str(table.schema.field(name).type) for name in ("balance", "key", "at", "by_day")} == {
+            "balance": "int64",
+            "key": "binary",
+            "at": "timestamp[us, tz=UTC]",
+            "by_day": "string",
+        }
+        rows = {row["group"]: row for row in table.to_pylist()}
+        assert {group: (row["balance"], row["key"], row["at"].isoformat()) for group, row in rows.items()} == {
+            group: (balance, b"\0\xff", "2026-01-01T00:00:00+00:00")
+            for group, balance in (("bad", 1), ("early", 0), ("well", 12))
+        }
+        assert json.loads(rows["well"]["by_day"]) == {"1": [5], "2": [6], "3": [1]}
+    assert results.parked().pandas()["balance"].tolist() == [1, 0]
+    assert "balance" not in results.outputs().arrow().schema.names
+
+
+def test_state_columns_have_types_of_their_own_and_unique_names() -> None:
+    shape = {
+        "record": {
+            "n": {"or": ["NoneType", "int"]},
+            "kind": {"enum": ["a", "b"]},
+            "mixed": {"enum": ["a", 1]},
+            "either": {"or": ["int", "str"]},
+            "Error": "datetime",
+            "inner": {"record": {"x": "int"}, "owed": []},
+        },
+        "owed": [],
+    }
+    columns = state_columns(shape, ("group", "error"))
+    assert [(column.name, column.type) for column in columns] == [
+        ("n", "int"),
+        ("kind", "str"),
+        ("mixed", None),
+        ("either", None),
+        ("state_Error", "datetime"),
+        ("inner", None),
+    ]
+    naive, inner = "2026-01-01T00:00:00", {"x": 1}
+    unfit = {"n": 2**63, "kind": 1, "mixed": 1, "either": "x", "Error": naive, "inner": inner}
+    assert [column.value(unfit) for column in columns] == [None, None, "1", '"x"', None, '{"x":1}']
+    assert [column.value([]) for column in columns] == [None] * 6
+    assert state_columns("dict", ()) == state_columns(None, ()) == []
 
 
 def test_results_are_read_in_pages(results: PipelineResults, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn import Gapless, Pipeline
 from inturn.core.errors import InputError, StateError
+from inturn.results.state_columns import column_of_field
 from inturn.spark import audit, batch, read, stream
-from inturn.spark.columns.names import CORRUPT, FIXED_COLUMNS, column_of_field
+from inturn.spark.columns.names import CORRUPT, FIXED_COLUMNS
 
 DDL = "account string, revision bigint"
 ROWS = [("a", 1), ("a", 2), ("b", 1)]
@@ -174,7 +175,7 @@ def test_state_fields_that_collide_with_columns_get_a_prefix(spark: SparkSession
     states = read(spark, tmp_path, "states")
     assert len({name.lower() for name in states.columns}) == len(states.columns) == len(FIXED_COLUMNS) + len(names)
     (row,) = states.where("group = 'a' AND status = 'open'").collect()
-    assert [row[column_of_field(name)] for name in names] == list(range(1, len(names) + 1))
+    assert [row[column_of_field(name, FIXED_COLUMNS)] for name in names] == list(range(1, len(names) + 1))
     assert [name for name in states.columns if name not in FIXED_COLUMNS] == [
         "state_status",
         "state_state_status",

@@ -139,11 +139,11 @@ def _write(
         table = read(PipelineResults(inspector))
         if options.to is not None:
             print_text(
-                f"{counted(_save(_first(table, options.limit), form, options.to), 'row')} written to {options.to}.",
+                f"{counted(_save(table.first(options.limit), form, options.to), 'row')} written to {options.to}.",
                 err=True,
             )
         elif form is ResultFormat.JSON:
-            for record in _first(table, options.limit).records():
+            for record in table.first(options.limit).records():
                 print_json(record, default=_time)
         else:
             _show(table, options.limit or TABLE_ROWS)
@@ -168,10 +168,6 @@ def _format(options: WriteOptions) -> ResultFormat:
     if form in {None, ResultFormat.TABLE}:
         raise InputError(f"--to {options.to}: unknown format of the file; pass --format json, csv or parquet")
     return form
-
-
-def _first(table: ResultTable[Any], limit: int | None) -> ResultTable[Any]:
-    return ResultTable(table.columns, lambda: islice(table, limit))
 
 
 def _save(table: ResultTable[Any], form: ResultFormat, to: Path) -> int:

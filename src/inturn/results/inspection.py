@@ -278,6 +278,7 @@ class DatabaseInspector(DecisionService):
             self.order, self.policy = StoredOrder.of(info.about["order"]), info.about["policy"]
             self._is_known = True
         self.version = int(info.about.get("version", 1))  # a worker may have raised it
+        self.shape = info.about.get("state")
         return info
 
 

@@ -12,6 +12,7 @@ from inturn.core.pipeline.inspection import GroupStatus
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.results import FailingDelivery, Output, RejectedMessage
 from inturn.core.values.states import restored
+from inturn.results.state_columns import StateColumn, state_columns
 from inturn.results.tables import Json, ResultColumn, ResultTable, columns_of
 
 R = TypeVar("R", Output, RejectedMessage)
@@ -52,8 +53,11 @@ class PipelineResults(GroupDecisions):
         """
         rows = self.inspector.groups if group is None else lambda: iter([self.group(group)])
         if not older:
-            return ResultTable(self._groups, rows)
-        return ResultTable(self._groups, lambda: (row for row in rows() if row.old_version is not None))
+            return ResultTable(self._groups, rows, self._fields)
+        return ResultTable(self._groups, lambda: (row for row in rows() if row.old_version is not None), self._fields)
+
+    def _fields(self) -> list[StateColumn]:
+        return state_columns(self.inspector.shape, self._groups)
 
     def parked(self, *, group: str | Iterable[str] | None = None, error: str | None = None) -> ResultTable[GroupStatus]:
         """Return the groups that are parked, given up or waiting.
@@ -62,7 +66,7 @@ class PipelineResults(GroupDecisions):
             group: shell pattern of their names, or several of which one must match.
             error: shell pattern of the last line of their error.
         """
-        return ResultTable(self._groups, lambda: self.inspector.parked(group=group, error=error))
+        return ResultTable(self._groups, lambda: self.inspector.parked(group=group, error=error), self._fields)
 
     def group(self, group: str) -> GroupStatus:
         """Return one group.

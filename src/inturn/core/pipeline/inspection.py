@@ -144,6 +144,7 @@ class Inspector(ABC):
         order: the order of the pipeline.
         policy: policy for a gap whose wait has expired.
         version: version of the pipeline that ran last, to which states are upgraded.
+        shape: shape of its state type, see :func:`inturn.core.pipeline.versions.shape_of`; None: not known.
         unit: unit in which the changes of a group's state are counted, such as a step.
         applied_when: when a decision is applied, in words.
     """
@@ -153,6 +154,7 @@ class Inspector(ABC):
     order: StoredOrder
     policy: str
     version: int
+    shape: Any = None
     unit = "step"
     applied_when = "the next step applies it"
 

@@ -19,7 +19,6 @@ GROUP: Final = "__inturn_group"
 """The column of a task with the text form of a message's group, if no column of the message is that."""
 FIXED_COLUMNS: Final = ("group", "status", "epoch", "revision", "held", "skipped", "step")
 """The columns of the states table other than the fields of the state."""
-_FIELD: Final = "state_"
 
 
 def is_reserved(name: str) -> bool:
@@ -48,15 +47,3 @@ def check_names(fields: Iterable[str]) -> None:
     if pair is not None:
         msg = f"the state has the fields {pair[0]!r} and {pair[1]!r}, which Spark and most engines treat as one column"
         raise StateError(f"{msg}: rename one of them")
-
-
-def column_of_field(name: str) -> str:
-    """Return the column of a state's field in the states table: its name, with a prefix if another column has it.
-
-    >>> [column_of_field(name) for name in ("balance", "Group", "state_group", "state_balance")]
-    ['balance', 'state_Group', 'state_state_group', 'state_balance']
-    """
-    bare = name.lower()
-    while bare.startswith(_FIELD):
-        bare = bare.removeprefix(_FIELD)
-    return f"{_FIELD}{name}" if bare in FIXED_COLUMNS else name

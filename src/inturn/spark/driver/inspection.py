@@ -50,7 +50,7 @@ class SparkInspector(DecisionService):
             raise StoreError(f"{self.store.location} has no step yet")
         self.last: Manifest = last
         self.order, self.policy = StoredOrder.of(self.identity.order), last.policy
-        self.version = last.version
+        self.version, self.shape = last.version, last.shape
 
     @override
     def groups(self) -> Iterator[GroupStatus]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
+from inturn.results.state_columns import column_of_field
 from inturn.spark.columns.dataframe import check_session
-from inturn.spark.columns.names import column_of_field
+from inturn.spark.columns.names import FIXED_COLUMNS
 from inturn.spark.tables.manifest import DataFile, Manifest, SparkStore, StoreIdentity
 from inturn.spark.tables.rows import STATE, GroupRows, HeldRows, ddl_of
 from inturn.spark.tables.writer import OUTPUTS, REJECTED
@@ -138,7 +139,9 @@ def _states(spark: "SparkSession", source: SparkStore, about: StoreIdentity, las
 
     rows = _groups(spark, source, last)
     parked = ~F.col("status").isin(Status.OPEN.value, Status.WAITING.value)
-    fields = [F.col(f"{STATE}{number}").alias(column_of_field(name)) for number, name in enumerate(last.state)]
+    fields = [
+        F.col(f"{STATE}{number}").alias(column_of_field(name, FIXED_COLUMNS)) for number, name in enumerate(last.state)
+    ]
     return rows.select(
         "group",
         F.when(parked, F.lit("parked")).otherwise(F.col("status")).alias("status"),

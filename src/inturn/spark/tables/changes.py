@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
-from inturn.spark.columns.names import column_of_field
+from inturn.results.state_columns import column_of_field
+from inturn.spark.columns.names import FIXED_COLUMNS
 from inturn.spark.tables.manifest import Manifest, SparkStore, StoreLevel
 from inturn.spark.tables.merge import newest_groups
 from inturn.spark.tables.rows import STATE, GroupRows
@@ -64,7 +65,10 @@ def state_rows(store: SparkStore, changes: StepChanges) -> Iterator[pa.Table]:
             "skipped": table["skipped"],
             "step": table["step"],
         }
-        columns |= {column_of_field(name): table[f"{STATE}{number}"] for number, name in enumerate(manifest.state)}
+        columns |= {
+            column_of_field(name, FIXED_COLUMNS): table[f"{STATE}{number}"]
+            for number, name in enumerate(manifest.state)
+        }
         yield pa.table(columns)
 
 
