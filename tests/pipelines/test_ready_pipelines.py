@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +85,29 @@ def test_latest_is_the_last_row_of_a_shuffled_log(rows: list[Row | None], data: 
     assert pipeline.replay(delivered).states == {"a": {"is_deleted": True} if last is None else last}
     expected = Account(is_deleted=True) if last is None else msgspec.convert(last, Account)
     assert typed.replay(delivered).states == {"a": expected}
+
+
+class Model(pydantic.BaseModel):
+    owner: str | None = None
+    opened: dt.date | None = None
+    is_deleted: bool = False
+
+
+class ModelVersion(pydantic.BaseModel):
+    valid_from: dt.datetime | None = None
+    row: Model | None = None
+    is_current: bool = False
+
+
+def test_the_states_can_be_models_of_pydantic() -> None:
+    arguments: Row = {"group": "id", "order": Gapless("n"), "row": "after"}
+    log = events([{"owner": "ann", "opened": "2024-05-01"}, {"owner": "ben", "opened": PLACEHOLDER}])
+    latest = Model(owner="ben", opened=dt.date(2024, 5, 1))
+    assert pipelines.latest("m", state=Model, **arguments).replay(log).states == {"a": latest}
+    result = pipelines.history("m", time="at", state=ModelVersion, **arguments).replay([*log, {**log[1], "n": 3}])
+    since = NOON + dt.timedelta(minutes=2)
+    assert result.states == {"a": ModelVersion(valid_from=since, row=latest, is_current=True)}
+    assert [each["row"].owner for each in emitted_by(result)] == ["ann"]
 
 
 @given(st.lists(ROWS, min_size=1, max_size=8), st.data())
