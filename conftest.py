@@ -35,7 +35,10 @@ ONLY_CI = (
     ROOT / "tests" / "spark_versions",  # on this Spark, what others are held to
     ROOT / "tests" / "console" / "browser",  # needs Chromium, which `make services` installs
 )
-WITH_SPARK = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("audit", "delta", "source", "testing")))
+WITH_SPARK = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("audit", "delta", "pipelines", "source", "testing")),
+)
 
 # CliRunner builds all our commands anew for each one that it runs, which takes longer than most of them.
 typer.testing._get_command = functools.cache(typer.testing._get_command)

@@ -37,6 +37,7 @@ SCRIPTS = {
 
 API = {
     "Pipelines": ("inturn", "Pipeline Gapless Monotone Timestamp Arrival Wait Retry Retryable"),
+    "Ready-made pipelines": ("inturn.pipelines", ""),
     "Queues": ("inturn", "database.open database.Database"),
     "Messages and sessions": ("inturn.queue", "Queue Message Receipt Peeked QueueSettings Reader Session"),
     "In a process": ("inturn", "work consume dry_run ToQueue Rate"),

@@ -6,7 +6,7 @@ from typing import Any, Literal, assert_type
 import msgspec
 
 import inturn
-from inturn import Arrival, Gapless, Monotone, Pipeline, ToQueue, Wait
+from inturn import Arrival, Gapless, Monotone, Pipeline, ToQueue, Wait, pipelines
 from inturn.core.pipeline.replay import Replay
 
 
@@ -171,3 +171,9 @@ _ = result.states["a"].limit  # error
 _ = either.replay([]).outputs[0].output.amount  # error
 wrong: Pipeline[Order, Account, Posted] = ledger  # error
 Wait("10 minutes", then="give up")  # error
+
+pipelines.latest("accounts", group="account", order=Monotone("revision"), row="after", on_invalid="fail")
+pipelines.latest("accounts", group="account", order=Monotone("revision"), dedup="id")  # error
+pipelines.count("accounts", group="account", order=Monotone("revision"), version="2")  # error
+pipelines.sum("accounts", group="account", order=Monotone("revision"), field="amount", number=int)
+pipelines.sum("accounts", group="account", order=Monotone("revision"), field="amount", number=str)  # error

@@ -9,7 +9,6 @@ connectors in :data:`POSITION_FIELDS` do not, and stay fields of the body.
 """
 
 import re
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -22,6 +21,7 @@ from inturn.core.override import override
 from inturn.core.queue.messages import Draft
 from inturn.core.texts import checked
 from inturn.core.values.path import parts, value_at
+from inturn.core.values.unavailable import merged as merged  # noqa: PLC0414 - public here, and used by inturn.pipelines
 from inturn.ingest.mapping import (
     MappingError,
     MessageMapping,
@@ -53,8 +53,6 @@ _ADDED_PREFIX: Final = "__"
 """The prefix of the fields that a flattened event has besides the fields of its row."""
 _SOURCE_PREFIX: Final = "source_"
 _TABLE: Final = ("db", "schema", "table", "collection")
-_TEXT: Final = "__debezium_unavailable_value"
-_UNAVAILABLE: Final = frozenset({_TEXT, b64encode(_TEXT.encode()).decode()})
 _JSON: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -221,22 +219,6 @@ def sequence_of(source: Mapping[str, Any]) -> LogSequence:
     return LogSequence(
         *(None if position is None else _number("sequence", position, 2**64 - 1) for position in positions)
     )
-
-
-def merged(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row after a change; large unchanged columns, which are not sent, keep their old values.
-
-    Args:
-        after: the event's ``after``.
-        before: the row as a handler's state has it.
-    """
-    return {name: before.get(name) if _is_unavailable(value) else value for name, value in after.items()}
-
-
-def _is_unavailable(value: Any) -> bool:
-    if isinstance(value, list | dict) and len(value) == 1:  # of texts, and a map's key
-        value = next(iter(value))
-    return isinstance(value, str) and value in _UNAVAILABLE
 
 
 def _source_fields(event: Any) -> dict[str, Any]:
