@@ -15,8 +15,8 @@ import pyarrow as pa
 from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 from inturn.core.queue.messages import Content
-from inturn.ingest.mapping import MappingError, MessageMapping
-from inturn.ingest.source import SourceRecord
+from inturn.ingest.mapping import MappingError, MessageMapping, with_decoder
+from inturn.ingest.source import Decoder, SourceRecord
 from inturn.spark.columns.dataframe import check_dataframe, quoted
 from inturn.spark.columns.names import ARRIVED, CORRUPT
 from inturn.spark.source.log import COLUMNS
@@ -38,7 +38,7 @@ _KINDS: Final = {
 _SCHEMA: Final = pa.schema([(name, _KINDS[kind]) for name, kind in _ROWS.items()])
 
 
-def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
+def from_kafka(df: "DataFrame", mapping: MessageMapping, *, decode: Decoder | None = None) -> "DataFrame":
     """Return the records of Kafka as the log of a queue, for :func:`inturn.spark.messages`.
 
     The columns are those of ``format("inturn")``, with ``topic`` and ``partition``. ``sequence_number`` is the record's
@@ -55,6 +55,9 @@ def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
     Args:
         df: a DataFrame of ``format("kafka")``, streaming or not; with ``includeHeaders`` if the mapping reads headers.
         mapping: how a record becomes a message, such as :class:`inturn.ingest.DebeziumMapping`.
+        decode: the step before the mapping, such as :class:`inturn.ingest.SchemaRegistry`; it is pickled for Spark's
+            workers. A record that it cannot decode is rejected like one that the mapping refuses. If the registry is
+            unavailable, the task fails; Spark retries it, and nothing of the step is committed before it succeeds.
 
     Raises:
         InputError: if the DataFrame lacks columns of Kafka's connector. A task raises it for a partition of 2**15 or
@@ -62,14 +65,16 @@ def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
     """
     check_dataframe(df)
     check_type("mapping", mapping, MessageMapping, "a mapping of records, such as DebeziumMapping(…)")
+    check_type("decode", decode, Decoder | None, "a decoder of records, such as SchemaRegistry(…)")
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
         msg = f"the DataFrame has no column {absent[0]!r}; from_kafka() expects a DataFrame of spark.read(Stream)"
         raise InputError(f"{msg}.format('kafka')")
     if mapping.needs_headers and "headers" not in df.columns:
         raise InputError("the mapping reads headers: read Kafka with option('includeHeaders', 'true')")
-    columns = [*_NEEDED, "headers"] if mapping.needs_headers else _NEEDED
-    return df.select(*columns).mapInArrow(_MappedRecords(mapping), _DDL)
+    reads_headers = mapping.needs_headers or (decode is not None and "headers" in df.columns)  # of a schema's id
+    columns = [*_NEEDED, "headers"] if reads_headers else _NEEDED
+    return df.select(*columns).mapInArrow(_MappedRecords(mapping, decode), _DDL)
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,10 @@ class _MappedRecords:
     """A ``mapInArrow`` function from records of Kafka to messages."""
 
     mapping: MessageMapping
+    decode: Decoder | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        draft_of = self.mapping.compiled()
+        draft_of = with_decoder(self.decode, self.mapping.compiled())
         for batch in batches:
             rows = []
             for record in _records(batch):
