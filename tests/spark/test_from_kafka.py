@@ -35,6 +35,8 @@ DDL = (
 )
 BY_KEY = MessageMapping(group="key", revision="body.revision")
 DRIVER = Path(kafka_stream.__file__)
+PASSWORD = {"INTURN_TEST_PASSWORD": "right"}
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 def records(spark: SparkSession, *values: bytes | None, key: bytes = b"acct-1", **headers: bytes) -> DataFrame:
@@ -305,3 +307,42 @@ def test_a_kafka_stream_survives_killed_drivers_executors_and_new_partitions(
 def received(store: Path) -> int:
     source = SparkStore(store)
     return sum(source.manifest(step).counts["received"] for step in source.steps())
+
+
+@pytest.mark.slow
+@pytest.mark.installs
+def test_the_command_reads_a_topic_as_one_step_and_then_as_a_stream(
+    spark: SparkSession, kafka: Kafka, connected: Path, tmp_path: Path
+) -> None:
+    sent = history(seed=3)
+    name = topic(kafka.servers, f"bank{time.time_ns()}", partitions=3)
+    put(kafka, name, sent[:-60], partitions=3)
+    mapping = tmp_path / "mapping.toml"
+    mapping.write_text(f"""
+        revision = "body.revision"
+
+        [kafka]
+        "security.protocol" = "SASL_PLAINTEXT"
+        "sasl.mechanism" = "PLAIN"
+        "sasl.jaas.config" = '{LOGIN} username="me" password="${{env:INTURN_TEST_PASSWORD}}";'
+        "config.providers" = "env"
+        "config.providers.env.class" = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    """)
+    pipeline = f"{Path(__file__).with_name('programs') / 'ledger.py'}:ledger"
+
+    def ran(store: str, *options: str) -> list[Any]:
+        command = [str(connected), "-m", "inturn", "run", pipeline, "--from", f"kafka://{kafka.login}/{name}", "--json"]
+        command += ["--store", str(tmp_path / store), "--mapping", str(mapping), "--jars", connector_jars(), *options]
+        settings = environment(PYTHONPATH=str(DRIVER.parents[1]), **PASSWORD)
+        done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    (report,) = ran("once")
+    assert report["counts"]["received"] == len(sent) - 60
+    steps = ran("store", "--stream", "--trigger", "available now", "--rows", "100")
+    assert [step["counts"]["received"] <= 100 for step in steps] == [True] * len(steps)
+    put(kafka, name, sent[-60:], partitions=3)
+    later = ran("store", "--stream", "--trigger", "available now")
+    assert sum(step["counts"]["received"] for step in later) == 60
+    assert_tables(spark, tmp_path / "store", ledger.replay(sent))
