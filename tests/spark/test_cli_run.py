@@ -194,3 +194,18 @@ def test_run_works_in_a_separate_process_with_master_and_now(spark: SparkSession
     assert_tables(spark, tmp_path / "s", ledger.replay(MESSAGES))
     (step,) = read(spark, tmp_path / "s", "steps").collect()
     assert f"{step.time:%F %T}" == "2026-01-01 12:00:00"
+
+
+def test_a_topic_without_the_kafka_connector_is_reported_with_the_remedy(command: Command, tmp_path: Path) -> None:
+    source = "kafka://127.0.0.1:1/payments"
+    ran = command(f"{LEDGER}:ledger", "--from", source, "--store", tmp_path / "s", "--jars", "")
+    assert ran.exit_code == 1
+    assert "no Kafka connector (org.apache.spark:spark-sql-kafka" in " ".join(ran.stderr.split())
+    assert "--jars a.jar,b.jar" in " ".join(ran.stderr.split())
+
+
+@pytest.mark.parametrize("option", ["--mapping", "--jars"])
+def test_options_of_a_topic_are_refused_for_another_source(command: Command, tmp_path: Path, option: str) -> None:
+    ran = command(f"{LEDGER}:ledger", "--from", tmp_path, "--store", tmp_path / "s", option, "m")
+    assert ran.exit_code == 1
+    assert "kafka://HOST:PORT/" in " ".join(ran.stderr.split())

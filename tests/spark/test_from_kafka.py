@@ -15,11 +15,12 @@ from programs import kafka_stream
 from programs.answers import assert_tables
 from programs.connecting import LIMIT_S, cluster, environment
 from programs.ledger import history, ledger
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from caches import CACHE
 from environments import ROOT, keep
-from inturn import Monotone, MonotoneFields, Pipeline
+from inturn import Arrival, Monotone, MonotoneFields, Pipeline
 from inturn.core.errors import InputError
 from inturn.ingest import DebeziumMapping, MessageMapping
 from inturn.ingest.debezium import POSITION_FIELDS
@@ -34,6 +35,8 @@ DDL = (
 )
 BY_KEY = MessageMapping(group="key", revision="body.revision")
 DRIVER = Path(kafka_stream.__file__)
+PASSWORD = {"INTURN_TEST_PASSWORD": "right"}
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 def records(spark: SparkSession, *values: bytes | None, key: bytes = b"acct-1", **headers: bytes) -> DataFrame:
@@ -61,6 +64,7 @@ def test_from_kafka_gives_a_record_the_columns_of_the_queue_log(spark: SparkSess
         "sent_at": 0.0,
         "topic": "bank",
         "partition": 0,
+        "__inturn_arrived": 0,
         "__inturn_corrupt_record": None,
     }
 
@@ -85,6 +89,70 @@ def test_an_unmappable_kafka_record_is_rejected_with_its_bytes(spark: SparkSessi
     by_offset = {message.get("offset"): message for message in map(json.loads, texts)}
     assert base64.b64decode(by_offset[1]["value_base64"]) == b"\xff{"
     assert by_offset[1]["error"].startswith("the body is not")
+
+
+@pytest.mark.parametrize("arrival", [None, "at"], ids=["the place in the log", "a field of the pipeline"])
+def test_kafka_records_arrive_by_partition_and_offset_in_whatever_order_rows_are(
+    spark: SparkSession, tmp_path: Path, arrival: str | None
+) -> None:
+    """Offsets of a group fall and repeat from partition to partition; a replay applies the records alike."""
+    last = 2**48 - 1
+    places = [(0, 7), (0, 9), (0, last), (1, 0), (1, 1), (1, 7), (2, 0), (2, 7), (2**15 - 1, last)]
+    seen = Pipeline(
+        name="seen",
+        group="account",
+        order=Arrival(),
+        id="id",
+        arrival=arrival,
+        handler=lambda state, event: ({"at": [*state.get("at", []), event["place"]]}, []),
+    )
+
+    def read_again(seed: int) -> list[list[int]]:
+        shuffled = random.Random(seed).sample(places, len(places))
+        rows = [(b"a", body(id=str(place), place=place), "bank", *place, None, 0, []) for place in shuffled]
+        log = from_kafka(spark.createDataFrame(rows, DDL).repartition(3), MessageMapping())
+        store = tmp_path / str(seed)
+        batch(seen, messages(seen, log, "account string, id string, place array<bigint>"), store=store)
+        (state,) = read(spark, store, "states").collect()
+        return json.loads(state.state)["at"]
+
+    assert [read_again(seed) for seed in range(3)] == [[list(place) for place in places]] * 3
+
+
+def test_records_of_two_topics_at_equal_places_are_applied_alike_in_each_replay(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    seen = Pipeline(
+        name="seen",
+        group="account",
+        order=Arrival(),
+        id="id",
+        handler=lambda state, event: ({"at": [*state.get("at", []), event["place"]]}, []),
+    )
+
+    def rows_of(topic: str) -> list[Any]:
+        names = [f"{topic}{offset}" for offset in range(4)]
+        return [(b"a", body(id=name, place=name), topic, 0, n, None, 0, []) for n, name in enumerate(names)]
+
+    def replayed(topics: str) -> list[str]:
+        rows = [row for topic in topics for row in rows_of(topic)]
+        log = from_kafka(spark.createDataFrame(rows, DDL).coalesce(1), MessageMapping())
+        batch(seen, messages(seen, log, "account string, id string, place string"), store=tmp_path / topics)
+        (state,) = read(spark, tmp_path / topics, "states").collect()
+        return json.loads(state.state)["at"]
+
+    once = replayed("xyz")
+    assert once == replayed("zxy") == replayed("yzx")
+    assert [place[1] for place in once] == sorted(place[1] for place in once)
+
+
+@pytest.mark.parametrize(("place", "says"), [((2**15, 0), "partition of a record.* is 32768"), ((0, 2**48), "offset")])
+def test_a_place_beyond_the_range_of_arrivals_is_refused(
+    spark: SparkSession, place: tuple[int, int], says: str
+) -> None:
+    log = from_kafka(spark.createDataFrame([(b"a", b"{}", "bank", *place, None, 0, [])], DDL), MessageMapping())
+    with pytest.raises(PythonException, match=says):
+        log.collect()
 
 
 def test_from_kafka_skips_tombstones_with_ignore_empty(spark: SparkSession) -> None:
@@ -239,3 +307,42 @@ def test_a_kafka_stream_survives_killed_drivers_executors_and_new_partitions(
 def received(store: Path) -> int:
     source = SparkStore(store)
     return sum(source.manifest(step).counts["received"] for step in source.steps())
+
+
+@pytest.mark.slow
+@pytest.mark.installs
+def test_the_command_reads_a_topic_as_one_step_and_then_as_a_stream(
+    spark: SparkSession, kafka: Kafka, connected: Path, tmp_path: Path
+) -> None:
+    sent = history(seed=3)
+    name = topic(kafka.servers, f"bank{time.time_ns()}", partitions=3)
+    put(kafka, name, sent[:-60], partitions=3)
+    mapping = tmp_path / "mapping.toml"
+    mapping.write_text(f"""
+        revision = "body.revision"
+
+        [kafka]
+        "security.protocol" = "SASL_PLAINTEXT"
+        "sasl.mechanism" = "PLAIN"
+        "sasl.jaas.config" = '{LOGIN} username="me" password="${{env:INTURN_TEST_PASSWORD}}";'
+        "config.providers" = "env"
+        "config.providers.env.class" = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    """)
+    pipeline = f"{Path(__file__).with_name('programs') / 'ledger.py'}:ledger"
+
+    def ran(store: str, *options: str) -> list[Any]:
+        command = [str(connected), "-m", "inturn", "run", pipeline, "--from", f"kafka://{kafka.login}/{name}", "--json"]
+        command += ["--store", str(tmp_path / store), "--mapping", str(mapping), "--jars", connector_jars(), *options]
+        settings = environment(PYTHONPATH=str(DRIVER.parents[1]), **PASSWORD)
+        done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    (report,) = ran("once")
+    assert report["counts"]["received"] == len(sent) - 60
+    steps = ran("store", "--stream", "--trigger", "available now", "--rows", "100")
+    assert [step["counts"]["received"] <= 100 for step in steps] == [True] * len(steps)
+    put(kafka, name, sent[-60:], partitions=3)
+    later = ran("store", "--stream", "--trigger", "available now")
+    assert sum(step["counts"]["received"] for step in later) == 60
+    assert_tables(spark, tmp_path / "store", ledger.replay(sent))

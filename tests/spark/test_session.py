@@ -1,5 +1,6 @@
 """The local session that the command line, the demo and these tests use."""
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from inturn.core.errors import SetupError
 from inturn.spark.local.session import local_session
+from waiting import PROGRAM_S
 
 
 def test_local_session_returns_a_running_session_unchanged(spark: SparkSession) -> None:
@@ -36,6 +38,23 @@ def test_spark_workers_run_the_python_of_the_driver(spark: SparkSession) -> None
         yield pa.RecordBatch.from_pydict({"python": [sys.executable]})
 
     assert spark.range(1).mapInArrow(executable, "python string").collect()[0].python == sys.executable
+
+
+def test_a_connector_that_cannot_be_fetched_is_reported_with_the_remedy() -> None:
+    program = """
+from inturn.core.errors import SetupError
+from inturn.spark.local.session import running_session
+try:
+    with running_session("local[1]", {"spark.jars.packages": "no coordinates"}):
+        pass
+except SetupError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PROGRAM_S, check=True
+    )
+    assert "unable to fetch its Kafka connector, no coordinates" in done.stdout
+    assert "--jars a.jar,b.jar" in done.stdout
 
 
 def test_a_missing_pyspark_is_reported_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,20 @@ class StepOptions:
         str | None, "With --stream: interval of the steps, '10 seconds', or 'available now' to stop at the end."
     ] = None
     files: Annotated[int | None, "With --stream: maximum number of files per step."] = None
-    rows: Annotated[int | None, "With --stream, from a queue: maximum number of messages per step."] = None
+    rows: Annotated[int | None, "With --stream, from a queue or a topic: maximum number of messages per step."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicOptions:
+    """The topic of Kafka from which messages are read."""
+
+    mapping: Annotated[
+        Path | None, "Kafka: file with the mapping of records to messages (default: the group is the record's key)."
+    ] = None
+    jars: Annotated[
+        str | None,
+        "Kafka: jars of Spark's connector, with commas; '' if Spark has it (default: Spark fetches it from Maven).",
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,9 +178,10 @@ def run(
     now: Annotated[dt.datetime | None, "Processing time of the step (default: the current time)."] = None,
     final: Annotated[bool, "Timestamp order: treat the input as complete, and release waiting messages."] = False,
     as_stream: Annotated[
-        bool, typer.Option("--stream", help="Continue with new messages in the folder or the queue, until Ctrl-C.")
+        bool, typer.Option("--stream", help="Continue with new messages of the source, until Ctrl-C.")
     ] = False,
     stream: StepOptions,
+    topic: TopicOptions,
     tables: TableOptions,
     master: SparkMaster = "local[*]",
     as_json: Annotated[
@@ -180,8 +194,10 @@ def run(
     """Process messages with Spark, as one step of a pipeline or as a stream of steps, and report the counts."""
     check_store(store, create=True)
     check_no_database(source)
+    from inturn.cli.topic import KafkaTopic
     from inturn.core.pipeline.replay import check_final
     from inturn.spark.driver.step import batch
+    from inturn.spark.local.connector import connector_settings
     from inturn.spark.local.files import read_messages
     from inturn.spark.local.progress import show_progress
     from inturn.spark.local.session import running_session
@@ -196,17 +212,22 @@ def run(
         _duration_us(stream.trigger, "--trigger")
     if not as_stream and given_options(stream):
         raise InputError("--checkpoint, --trigger, --files and --rows need --stream")
-    is_queue = names_queue(source)
+    kafka = KafkaTopic.parsed(source, topic.mapping)
+    if kafka is None and topic.jars is not None:
+        raise InputError("--jars is only for a topic, kafka://HOST:PORT/TOPIC; omit it")
+    is_queue = kafka is not None or names_queue(source)
     if (form.format_ or stream.files) if is_queue else stream.rows:
-        msg = "--format and --files are only for files, --rows is only for a queue such as shop.db#payments"
+        msg = "--format and --files are only for files, --rows is only for a queue or a topic, such as shop.db#payments"
         raise InputError(msg)
     dialect = form.dialect(csv=not is_queue)
     definition = load(pipeline)
     check_final(definition, final=final)
     published = asdict(tables)
-    with running_session(master) as spark:
+    with running_session(master, connector_settings(topic.jars) if kafka else None) as spark:
         read: Callable[..., DataFrame] = (
-            partial(queue_messages, spark, definition, source)
+            partial(kafka.messages, spark, definition)
+            if kafka
+            else partial(queue_messages, spark, definition, source)
             if is_queue
             else partial(read_messages, spark, definition, source, form.format_, dialect=dialect)
         )

@@ -31,7 +31,8 @@ MessagesFrom = Annotated[
     str,
     typer.Option(
         "--from",
-        help="Messages: a file, a folder, a URI that Spark reads, or a queue, shop.db#payments or postgresql://…#….",
+        help="Messages: a file, a folder, a URI that Spark reads, or a queue, shop.db#payments or postgresql://…#…; "
+        "for run also a topic, kafka://HOST:PORT/TOPIC.",
     ),
 ]
 GroupName = Annotated[str, typer.Argument(help="Name of the group.")]

@@ -15,7 +15,7 @@ from inturn.ingest.intake import IntakeRule
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.moved_groups import OnMove
 from inturn.ingest.rejections import RejectedLimits
-from inturn.ingest.schema_registry import Encoding, SchemaRegistry, importable_from
+from inturn.ingest.schema_registry import Encoding, SchemaRegistry
 from inturn.ingest.source import Decoder, Source
 from inturn.ingest.sources.folder import FolderSource
 from inturn.ingest.sources.kafka import KafkaSource
@@ -54,8 +54,8 @@ class MappingTable(ConfigTable, frozen=True):
         Raises:
             InputError: if a path in it is not valid.
         """
-        values = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not msgspec.UNSET}
-        values = defaults | values
+        values = {name: getattr(self, name) for name in MappingTable.__struct_fields__}  # without those of a subclass
+        values = defaults | {name: value for name, value in values.items() if value is not msgspec.UNSET}
         if values.pop("preset") == "debezium":
             return DebeziumMapping(**values)
         if values.pop("flat"):
@@ -155,9 +155,10 @@ class SchemaRegistryTable(ConfigTable, frozen=True, kw_only=True):
         Raises:
             InputError: if it cannot be made as configured.
         """
-        if self.message is not None or self.key_message is not None:
-            importable_from(folder)
-        return SchemaRegistry(topic=topic, **msgspec.structs.asdict(self))
+        has_modules = self.message is not None or self.key_message is not None
+        return SchemaRegistry(
+            topic=topic, **msgspec.structs.asdict(self), folder=folder.resolve() if has_modules else None
+        )
 
 
 class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):

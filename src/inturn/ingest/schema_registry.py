@@ -4,7 +4,9 @@ The decoders are those of confluent-kafka. This module distinguishes their error
 rejected; if the registry is unavailable, the source waits.
 """
 
+import functools
 import importlib
+import pickle
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -48,6 +50,9 @@ class SchemaRegistry(Decoder):
         key_message: the same for keys.
         options: further settings of confluent-kafka's registry client and deserializers, such as
             ``basic.auth.user.info``, ``ssl.ca.location`` and ``use.latest.version``.
+        folder: a further folder from which the modules of messages may be imported.
+
+    It can be pickled: the copy has the same arguments, and a client of its own process.
 
     Raises:
         InputError: if an encoding, a message or an option is not valid.
@@ -64,7 +69,12 @@ class SchemaRegistry(Decoder):
         message: Any = None,
         key_message: Any = None,
         options: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
     ) -> None:
+        encodings = {"value": value, "key": key, "message": message, "key_message": key_message}
+        self._arguments = {"url": url, "topic": topic, **encodings, "options": options, "folder": folder}
+        if folder is not None:
+            _import_from(folder)
         if value is None and key is None:
             raise InputError("neither value nor key is set; set one of them to 'avro', 'protobuf' or 'json'")
         try:
@@ -84,6 +94,10 @@ class SchemaRegistry(Decoder):
         self._key = _make_decoder("key", key, key_message, client, decoder_options)
         self._fields = MessageField
 
+    def __reduce__(self) -> tuple[Callable[[bytes], "SchemaRegistry"], tuple[bytes]]:
+        """Return its arguments, from which another process makes it once."""
+        return _shared_decoder, (pickle.dumps(self._arguments),)
+
     @override
     def __call__(self, record: SourceRecord) -> SourceRecord:
         key, body = record.key, record.body
@@ -95,6 +109,12 @@ class SchemaRegistry(Decoder):
         if body is not None and self._value is not None:
             body = self._value(body, self._context(self._topic, self._fields.VALUE, headers))
         return record._replace(key=key, body=body)
+
+
+@functools.lru_cache(maxsize=16)
+def _shared_decoder(arguments: bytes) -> SchemaRegistry:
+    """Return the decoder of pickled arguments; the tasks of a process share its client and its schemas."""
+    return SchemaRegistry(**pickle.loads(arguments))  # noqa: S301 - it is part of what the caller unpickles
 
 
 class _RegistryUnavailable(SourceError):
@@ -302,7 +322,7 @@ def _import_class(place: str) -> Any:
         raise InputError(f"the message {place!r} cannot be imported: {error}") from error
 
 
-def importable_from(folder: Path) -> None:
+def _import_from(folder: Path) -> None:
     """Allow imports from a folder too, such as the folder of a configuration."""
     if str(folder.resolve()) not in sys.path:
         sys.path.append(str(folder.resolve()))

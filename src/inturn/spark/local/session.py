@@ -17,12 +17,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inturn.core.errors import SetupError
+from inturn.core.errors import InturnError, SetupError
+from inturn.spark.local.connector import unfetched_connector
 from inturn.spark.local.java import ensure_java, quiet_home
 from inturn.spark.versions import WRAPS_SOURCES, has_python_sources, has_read_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -31,7 +32,12 @@ _WARNING = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
 
 def local_session(
-    app_name: str = "inturn", *, cores: str | int = "*", memory: str = "2g", ui: bool = False
+    app_name: str = "inturn",
+    *,
+    cores: str | int = "*",
+    memory: str = "2g",
+    ui: bool = False,
+    settings: "Mapping[str, str] | None" = None,
 ) -> "SparkSession":
     """Start a Spark inside this process, quiet and for this machine only, or return the running one.
 
@@ -42,6 +48,7 @@ def local_session(
         cores: number of parallel tasks; ``"*"`` is one for each core of the machine.
         memory: Java heap, in Spark's notation: ``"512m"``, ``"2g"``.
         ui: whether to serve Spark's web page during the session.
+        settings: further settings of Spark for a new session.
 
     Returns:
         The running session unchanged, if there is one; else a new one. The caller stops it.
@@ -68,7 +75,7 @@ def local_session(
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the address on which the web page listens
 
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
-    for key, value in _settings(cores, memory, ui=ui).items():
+    for key, value in {**_settings(cores, memory, ui=ui), **(settings or {})}.items():
         builder = builder.config(key, value)
     return _start(builder)
 
@@ -96,19 +103,20 @@ def _warehouse_folder() -> Path:
     return folder
 
 
-def session(master: str) -> "SparkSession":
+def session(master: str, settings: "Mapping[str, str] | None" = None) -> "SparkSession":
     """Return the session of a command: local, on a cluster, or through Spark Connect.
 
     Args:
         master: ``local``, ``local[4]``, ``local[*]``, ``spark://host:port`` or another cluster's address, or
             ``sc://host:port`` for Connect.
+        settings: further settings of Spark for a new session; a server of Connect has its own.
 
     Raises:
         SetupError: if pyspark is not installed, or no usable Java is found.
     """
     local = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
     if local:
-        return local_session(cores=local[1] or "1")
+        return local_session(cores=local[1] or "1", settings=settings)
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -116,13 +124,22 @@ def session(master: str) -> "SparkSession":
         return _start(SparkSession.builder.remote(master))
     os.environ["JAVA_HOME"] = str(_java_home())
     builder = SparkSession.builder.master(master).appName("inturn")
-    return _start(builder.config("spark.ui.showConsoleProgress", "false"))
+    for key, value in {"spark.ui.showConsoleProgress": "false", **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return _start(builder)
 
 
 @contextlib.contextmanager
-def running_session(master: str) -> "Iterator[SparkSession]":
+def running_session(master: str, settings: "Mapping[str, str] | None" = None) -> "Iterator[SparkSession]":
     """Yield the session of a command, see :func:`session`, and stop it at the end."""
-    spark = session(master)
+    try:
+        spark = session(master, settings)
+    except InturnError:
+        raise
+    except Exception as error:
+        if (unfetched := unfetched_connector(settings or {})) is None:
+            raise
+        raise unfetched from error
     try:
         yield spark
     finally:

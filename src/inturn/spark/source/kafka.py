@@ -15,17 +15,19 @@ import pyarrow as pa
 from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 from inturn.core.queue.messages import Content
-from inturn.ingest.mapping import MappingError, MessageMapping
-from inturn.ingest.source import SourceRecord
+from inturn.ingest.mapping import MappingError, MessageMapping, with_decoder
+from inturn.ingest.source import Decoder, SourceRecord
 from inturn.spark.columns.dataframe import check_dataframe, quoted
-from inturn.spark.columns.names import CORRUPT
+from inturn.spark.columns.names import ARRIVED, CORRUPT
 from inturn.spark.source.log import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NEEDED: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
-_ROWS: Final = COLUMNS | {"topic": "string", "partition": "int", CORRUPT: "string"}
+_ROWS: Final = COLUMNS | {"topic": "string", "partition": "int", ARRIVED: "bigint", CORRUPT: "string"}
+_OFFSET_BITS: Final = 48
+_PARTITION_BITS: Final = 63 - _OFFSET_BITS
 _DDL: Final = ", ".join(f"{quoted(name)} {kind}" for name, kind in _ROWS.items())
 _KINDS: Final = {
     "bigint": pa.int64(),
@@ -36,7 +38,7 @@ _KINDS: Final = {
 _SCHEMA: Final = pa.schema([(name, _KINDS[kind]) for name, kind in _ROWS.items()])
 
 
-def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
+def from_kafka(df: "DataFrame", mapping: MessageMapping, *, decode: Decoder | None = None) -> "DataFrame":
     """Return the records of Kafka as the log of a queue, for :func:`inturn.spark.messages`.
 
     The columns are those of ``format("inturn")``, with ``topic`` and ``partition``. ``sequence_number`` is the record's
@@ -44,23 +46,35 @@ def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
     rejects as invalid; its reason, place, key and value are in the column ``__inturn_corrupt_record``, as JSON. Records
     that the mapping skips, such as tombstones, are left out.
 
+    The arrival of a record, in ``__inturn_arrived``, is ``partition << 48 | offset``, whenever it is read. A step takes
+    the records of a group by partition, and those of a partition by offset; records of two topics at equal places have
+    a fixed order. If a group is in several partitions, as after partitions were added, this need not be the order in
+    which its records were sent: ``Arrival`` may apply them in another order, and ``Monotone`` by the offset may drop
+    them as stale. Order such a group by a revision or a time in the message.
+
     Args:
         df: a DataFrame of ``format("kafka")``, streaming or not; with ``includeHeaders`` if the mapping reads headers.
         mapping: how a record becomes a message, such as :class:`inturn.ingest.DebeziumMapping`.
+        decode: the step before the mapping, such as :class:`inturn.ingest.SchemaRegistry`; it is pickled for Spark's
+            workers. A record that it cannot decode is rejected like one that the mapping refuses. If the registry is
+            unavailable, the task fails; Spark retries it, and nothing of the step is committed before it succeeds.
 
     Raises:
-        InputError: if the DataFrame lacks columns of Kafka's connector.
+        InputError: if the DataFrame lacks columns of Kafka's connector. A task raises it for a partition of 2**15 or
+            more, or an offset of 2**48 or more.
     """
     check_dataframe(df)
     check_type("mapping", mapping, MessageMapping, "a mapping of records, such as DebeziumMapping(…)")
+    check_type("decode", decode, Decoder | None, "a decoder of records, such as SchemaRegistry(…)")
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
         msg = f"the DataFrame has no column {absent[0]!r}; from_kafka() expects a DataFrame of spark.read(Stream)"
         raise InputError(f"{msg}.format('kafka')")
     if mapping.needs_headers and "headers" not in df.columns:
         raise InputError("the mapping reads headers: read Kafka with option('includeHeaders', 'true')")
-    columns = [*_NEEDED, "headers"] if mapping.needs_headers else _NEEDED
-    return df.select(*columns).mapInArrow(_MappedRecords(mapping), _DDL)
+    reads_headers = mapping.needs_headers or (decode is not None and "headers" in df.columns)  # of a schema's id
+    columns = [*_NEEDED, "headers"] if reads_headers else _NEEDED
+    return df.select(*columns).mapInArrow(_MappedRecords(mapping, decode), _DDL)
 
 
 @dataclass(frozen=True)
@@ -68,9 +82,10 @@ class _MappedRecords:
     """A ``mapInArrow`` function from records of Kafka to messages."""
 
     mapping: MessageMapping
+    decode: Decoder | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        draft_of = self.mapping.compiled()
+        draft_of = with_decoder(self.decode, self.mapping.compiled())
         for batch in batches:
             rows = []
             for record in _records(batch):
@@ -137,5 +152,17 @@ def _row(
     content: str,
     corrupt: str | None,
 ) -> tuple[Any, ...]:
-    place = (record.topic, record.partition, corrupt)
-    return (record.offset, group, revision, dedup_id, body, content, None, record.time_us, *place)
+    place = (record.topic, record.partition, _arrival(record))
+    return (record.offset, group, revision, dedup_id, body, content, None, record.time_us, *place, corrupt)
+
+
+def _arrival(record: _KafkaRecord) -> int:
+    """Return a number that orders records by partition and offset."""
+    for name, value, bits in (
+        ("partition", record.partition, _PARTITION_BITS),
+        ("offset", record.offset, _OFFSET_BITS),
+    ):
+        if not 0 <= value < 1 << bits:
+            msg = f"the {name} of a record of topic {record.topic!r} is {value}; expected 0 to {(1 << bits) - 1}"
+            raise InputError(f"{msg}; copy the records to a topic within these limits")
+    return record.partition << _OFFSET_BITS | record.offset

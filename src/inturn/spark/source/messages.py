@@ -59,9 +59,9 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     """Return the messages of a pipeline from the log of a queue, for :func:`inturn.spark.batch` and ``stream``.
 
     A column is a field of the body, which is JSON. A field that the body lacks is filled from the envelope: the
-    pipeline's group, its revision, its id from the deduplication id, and its ``arrival`` from the sequence number, or,
-    if it is a time, from the time of the send. If a body cannot be read, or contradicts its envelope, the pipeline
-    rejects the message as invalid, with its text.
+    pipeline's group, its revision, its id from the deduplication id, and its ``arrival`` from the sequence number (for
+    Kafka, partition and offset), or, if it is a time, from the time of the send. If a body cannot be read, or
+    contradicts its envelope, the pipeline rejects the message as invalid, with its text.
 
     Without ``arrival``, under ``Arrival`` or where a group begins with its first message, a further column has
     the place in the log, so that a step takes the messages of a group in that order, as in process. Outputs of a store
@@ -90,7 +90,8 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     raw = F.struct(*(F.col(quoted(name)) for name in COLUMNS if name in df.columns))
     unmapped = F.col(CORRUPT) if CORRUPT in df.columns else F.lit(None).cast("string")
     body = F.from_json(F.col("body"), f"{ddl}, {CORRUPT} string", options)
-    both = df.select(body.alias("b"), raw.alias("e"), unmapped.alias("u"))
+    arrived = F.col(ARRIVED if ARRIVED in df.columns else "sequence_number")
+    both = df.select(body.alias("b"), raw.alias("e"), unmapped.alias("u"), arrived.alias("a"))
     columns = {name: F.col(f"b.{quoted(name)}") for name in kinds}
     agrees = F.lit(True)  # noqa: FBT003
     bodies = cast("StructType", both.schema["b"].dataType)
@@ -100,8 +101,9 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
         if kind is None:
             msg = f"pipeline {pipeline.name!r} needs {path!r}, but the bodies have no such field; add it to the schema"
             raise InputError(msg)
-        own, attribute = F.col(f"b.{sql_of(path)}"), F.col(f"e.{quoted(source)}")
-        filled = F.coalesce(own, try_cast(f"e.{quoted(source)}", kind.simpleString()))
+        column = "a" if source == "sequence_number" else f"e.{quoted(source)}"
+        own, attribute = F.col(f"b.{sql_of(path)}"), F.col(column)
+        filled = F.coalesce(own, try_cast(column, kind.simpleString()))
         columns[first] = _with_field(columns[first], bodies[first].dataType, rest, filled)
         if source in {"group", "revision", "dedup_id"}:
             agrees &= F.coalesce(own.cast("string") == attribute.cast("string"), F.lit(True))  # noqa: FBT003
@@ -109,7 +111,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     # Without a place in the data the log's is the only one; an order that has one needs no other within a step.
     has_place = pipeline.position is not None or bool(pipeline.order.fields)
     is_placed = pipeline.arrival is not None or (has_place and not pipeline.order.begins_anywhere)
-    place = [] if is_placed else [F.col("e.sequence_number").alias(ARRIVED)]
+    place = [] if is_placed else [F.col("a").alias(ARRIVED)]
     return both.select(*named, *place, F.coalesce(F.col("u"), _corrupt(agrees)).alias(CORRUPT))
 
 
