@@ -1,11 +1,12 @@
 """A topic as the source of ``inturn run``: its address, the file of its mapping, and the connector that it needs."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from inturn.cli.topic import KafkaTopic
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, SourceError
 from inturn.ingest import DebeziumMapping, MessageMapping, SchemaRegistry
 from inturn.spark.local.connector import connector_package, connector_settings, missing_connector
 
@@ -51,6 +52,26 @@ def test_other_sources_are_no_topic_and_take_no_mapping(source: str) -> None:
 def test_a_malformed_address_is_refused_with_its_form(source: str) -> None:
     with pytest.raises(InputError, match="expected kafka://HOST:PORT"):
         KafkaTopic.parsed(source, None)
+
+
+def test_a_topic_is_reachable_if_one_of_its_brokers_is() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        open_ = server.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            closed = other.getsockname()[1]
+        topic_at(f"127.0.0.1:{closed},127.0.0.1:{open_}").check_reachable()
+        alone = topic_at(f"127.0.0.1:{closed}")
+        with pytest.raises(SourceError, match=rf"cannot connect to Kafka at 127.0.0.1:{closed}: .*refused"):
+            alone.check_reachable()
+    beyond = topic_at("127.0.0.1:70000")
+    with pytest.raises(SourceError, match="70000"):
+        beyond.check_reachable()
+
+
+def topic_at(servers: str) -> KafkaTopic:
+    topic = KafkaTopic.parsed(f"kafka://{servers}/t", None)
+    assert topic is not None
+    return topic
 
 
 def test_the_file_of_a_mapping_has_the_settings_of_an_ingest_source(tmp_path: Path) -> None:

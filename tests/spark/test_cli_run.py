@@ -1,6 +1,7 @@
 """`inturn run`: files in, a store and a report out, and an exit code that says how it went."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -197,8 +198,9 @@ def test_run_works_in_a_separate_process_with_master_and_now(spark: SparkSession
 
 
 def test_a_topic_without_the_kafka_connector_is_reported_with_the_remedy(command: Command, tmp_path: Path) -> None:
-    source = "kafka://127.0.0.1:1/payments"
-    ran = command(f"{LEDGER}:ledger", "--from", source, "--store", tmp_path / "s", "--jars", "")
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        source = f"kafka://127.0.0.1:{broker.getsockname()[1]}/payments"
+        ran = command(f"{LEDGER}:ledger", "--from", source, "--store", tmp_path / "s", "--jars", "")
     assert ran.exit_code == 1
     assert "no Kafka connector (org.apache.spark:spark-sql-kafka" in " ".join(ran.stderr.split())
     assert "--jars a.jar,b.jar" in " ".join(ran.stderr.split())

@@ -223,6 +223,8 @@ def run(
     definition = load(pipeline)
     check_final(definition, final=final)
     published = asdict(tables)
+    if kafka and not master.startswith("sc://"):
+        kafka.check_reachable()
     with running_session(master, connector_settings(topic.jars) if kafka else None) as spark:
         read: Callable[..., DataFrame] = (
             partial(kafka.messages, spark, definition)

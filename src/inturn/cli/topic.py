@@ -1,13 +1,14 @@
 """A topic of Kafka as the source of a command: its address, its configuration, and its messages as a DataFrame."""
 
 import re
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import field
 
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, SourceError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.ingest.config import MappingTable, SchemaRegistryTable
 from inturn.serving import config_file
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SCHEME: Final = "kafka://"
+_CONNECT_S: Final = 5.0
 _OWN_OPTIONS: Final = {"bootstrap.servers", "subscribe", "maxOffsetsPerTrigger", "includeHeaders"}
 
 
@@ -84,6 +86,23 @@ class KafkaTopic:
         if mapping is None:
             return cls(match[1], match[2], TopicConfig(), Path())
         return cls(match[1], match[2], config_file.read(mapping, TopicConfig).value, mapping.parent)
+
+    def check_reachable(self) -> None:
+        """Check that one of the brokers accepts connections; Spark's connector would try for minutes, silently.
+
+        Raises:
+            SourceError: if none does.
+        """
+        reason: OSError | None = None
+        for server in self.servers.split(","):
+            host, _, port = server.rpartition(":")
+            try:
+                socket.create_connection((host, int(port)), _CONNECT_S).close()
+            except (OSError, OverflowError) as error:
+                reason = reason or OSError(error)
+            else:
+                return
+        raise SourceError(f"cannot connect to Kafka at {self.servers}: {reason}; check the address and the network")
 
     def messages(
         self, spark: "SparkSession", pipeline: Pipeline, *, streaming: bool = False, rows: int | None = None
