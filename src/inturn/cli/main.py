@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -33,7 +33,7 @@ from inturn.cli.keys import keys
 from inturn.cli.lab import lab
 from inturn.cli.messages import ack, nack, peek, receive, send
 from inturn.cli.option_groups import given_options
-from inturn.cli.options import AsJson, FileOptions, MessagesFrom, PipelineAt, SparkMaster
+from inturn.cli.options import AsJson, MessageFileOptions, MessagesFrom, PipelineAt, SparkMaster
 from inturn.cli.output import one_line, plain_console, print_json, print_text, visible_lines
 from inturn.cli.parked import explain, parked
 from inturn.cli.queue import queue, redrive
@@ -158,7 +158,7 @@ def run(
     *,
     source: MessagesFrom,
     store: Annotated[str, "Store: a directory, created if it does not exist."],
-    form: FileOptions,
+    form: MessageFileOptions,
     buckets: Annotated[
         int | None, "Number of buckets of a new store, which limits the number of parallel tasks."
     ] = None,
@@ -197,10 +197,10 @@ def run(
     if not as_stream and given_options(stream):
         raise InputError("--checkpoint, --trigger, --files and --rows need --stream")
     is_queue = names_queue(source)
-    if (form.format_ or stream.files) if is_queue else stream.rows:
-        msg = "--format and --files are only for files, --rows is only for a queue such as shop.db#payments"
+    if (form.format_ or form.preset or stream.files) if is_queue else stream.rows:
+        msg = "--format, --preset and --files are only for files, --rows is only for a queue such as shop.db#payments"
         raise InputError(msg)
-    dialect = form.dialect(csv=not is_queue)
+    reading: dict[str, Any] = {"dialect": form.dialect(csv=not is_queue), "change_events": form.has_change_events}
     definition = load(pipeline)
     check_final(definition, final=final)
     published = asdict(tables)
@@ -208,7 +208,7 @@ def run(
         read: Callable[..., DataFrame] = (
             partial(queue_messages, spark, definition, source)
             if is_queue
-            else partial(read_messages, spark, definition, source, form.format_, dialect=dialect)
+            else partial(read_messages, spark, definition, source, form.format_, **reading)
         )
         if as_stream:
             from inturn.spark.local.foreground import follow

@@ -96,7 +96,7 @@ class FileOptions:
     @property
     def csv(self) -> dict[str, str]:
         """The given options of CSV."""
-        return {name: value for name, value in given_options(self).items() if name != "format_"}
+        return {name: value for name, value in given_options(self).items() if name not in ("format_", "preset")}
 
     def dialect(self, *, csv: bool = True) -> "Dialect | None":
         """Return the dialect of files that may be CSV; None if no option is given.
@@ -111,3 +111,23 @@ class FileOptions:
         from inturn.spark.local.csv import Dialect
 
         return Dialect(**self.csv)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageFileOptions(FileOptions):
+    """The format of files of messages, and the kind of the messages."""
+
+    preset: Annotated[
+        str | None, "Kind of messages: debezium, for change events, to which it adds row, table and position."
+    ] = None
+
+    @property
+    def has_change_events(self) -> bool:
+        """True if the messages are Debezium's change events.
+
+        Raises:
+            InputError: if the kind is not known.
+        """
+        if self.preset not in (None, "debezium"):
+            raise InputError(f"--preset {self.preset!r} is not known; expected debezium")
+        return self.preset is not None
