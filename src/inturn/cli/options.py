@@ -8,8 +8,9 @@ import typer
 
 from inturn.cli.option_groups import given_options
 from inturn.core import limits
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, PipelineError
 from inturn.core.pipeline.selection import Selection
+from inturn.core.values.duration import duration_us
 
 if TYPE_CHECKING:
     from inturn.spark.local.csv import Dialect
@@ -52,6 +53,7 @@ Host = Annotated[
 ]
 TlsCert = Annotated[Path | None, "Certificate for HTTPS (PEM)."]
 TlsKey = Annotated[Path | None, "Private key of the certificate (PEM)."]
+StatesTo = Annotated[str | None, "Table in PostgreSQL for the states: postgresql://…#TABLE."]
 SparkMaster = Annotated[str, "Spark master: local[*], spark://…, or sc://… for Spark Connect."]
 
 
@@ -97,7 +99,7 @@ class FileOptions:
     @property
     def csv(self) -> dict[str, str]:
         """The given options of CSV."""
-        return {name: value for name, value in given_options(self).items() if name != "format_"}
+        return {name: value for name, value in given_options(self).items() if name not in ("format_", "preset")}
 
     def dialect(self, *, csv: bool = True) -> "Dialect | None":
         """Return the dialect of files that may be CSV; None if no option is given.
@@ -112,3 +114,35 @@ class FileOptions:
         from inturn.spark.local.csv import Dialect
 
         return Dialect(**self.csv)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageFileOptions(FileOptions):
+    """The format of files of messages, and the kind of the messages."""
+
+    preset: Annotated[
+        str | None, "Kind of messages: debezium, for change events, to which it adds row, table and position."
+    ] = None
+
+    @property
+    def has_change_events(self) -> bool:
+        """True if the messages are Debezium's change events.
+
+        Raises:
+            InputError: if the kind is not known.
+        """
+        if self.preset not in (None, "debezium"):
+            raise InputError(f"--preset {self.preset!r} is not known; expected debezium")
+        return self.preset is not None
+
+
+def duration_of(option: str, text: str) -> int:
+    """Return the duration of an option in microseconds.
+
+    Raises:
+        InputError: if it is not valid.
+    """
+    try:
+        return duration_us(text, label=option)
+    except PipelineError as error:
+        raise InputError(str(error)) from error

@@ -11,6 +11,7 @@ import msgspec
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts, put, value_at
+from inturn.ingest.debezium import change_message
 from inturn.worker.codec import MessageDecoder, Misfit
 
 if TYPE_CHECKING:
@@ -50,18 +51,24 @@ def _ending(file: Path) -> str:
     return next((suffix for suffix in reversed(file.suffixes) if suffix != ".gz"), "")
 
 
-def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Sample:
-    """Read messages from files of JSON lines, without Spark.
+def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None, *, change_events: bool = False) -> Sample:
+    """Read messages from files of JSON lines, without Spark; of change events those that change a row.
 
     Raises:
-        InputError: if a file cannot be read.
+        InputError: if a file cannot be read, or has no change events.
     """
     sample, reader = Sample(), MessageDecoder(pipeline)
+    is_passed_over = False
     for where, line in numbered(files):
         if sample.is_full(limit):
             break
         try:
             content = msgspec.json.decode(line)
+            if change_events and (content is None or isinstance(content, dict)):
+                content = change_message(content)
+                if content is None:
+                    is_passed_over = True
+                    continue
             if not isinstance(content, dict):
                 sample.left_out.append(f"{where} is not a JSON object")
                 continue
@@ -70,6 +77,8 @@ def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Samp
             sample.left_out.append(f"{where}: {error}")
             continue
         sample.messages.append(_arrived(pipeline, message, pipeline.arrival and value_at(content, pipeline.arrival)))
+    if is_passed_over and not sample.messages and not sample.left_out:
+        raise InputError("the files have no changes of rows; expected Debezium's change events, with op and source")
     return sample
 
 
@@ -104,6 +113,8 @@ def from_spark(
     form: str | None,
     limit: int | None,
     dialect: "Dialect | None" = None,
+    *,
+    change_events: bool = False,
 ) -> Sample:
     """Read messages from any source of Spark: files in any form, a URI, or a queue.
 
@@ -121,10 +132,12 @@ def from_spark(
     from inturn.spark.source.messages import names_queue, queue_messages
 
     is_queue = names_queue(source)
+    if is_queue and change_events:
+        raise InputError("--preset is only for files; a queue has the messages that a mapping of ingest has made")
     if is_queue:
         df = queue_messages(spark, pipeline, source)
     else:
-        df = read_messages(spark, pipeline, source, form, dialect=dialect)
+        df = read_messages(spark, pipeline, source, form, dialect=dialect, change_events=change_events)
     names = columns_of(pipeline, df)
     codec = MessageCodec(pipeline, names)
     column_names = [*names, *([CORRUPT] if CORRUPT in df.columns else [])]

@@ -44,15 +44,25 @@ POSITION_FIELDS: Final = {
 An ``scn`` alone is not sufficient: one transaction may change a row several times within one ``scn``.
 """
 
-_CHANGES: Final = frozenset("cudr")
+SEVERAL_FIELDS: Final = ("commit_lsn", "scn")
+"""The fields of ``source`` that tell that its position has several fields."""
+LOG_POSITIONS: Final = ("lsn", "ord", "file")
+"""The fields of ``source`` that tell that its position is one number."""
+ROW_COLUMNS: Final = ("row", "table", "position")
+"""The fields that :func:`change_message` adds."""
+CHANGES: Final = frozenset("cudr")
+"""The operations that change a row."""
 _OTHER_OPERATIONS: Final = {
     "t": "a truncate event (op t) is not a change of a row",
     "m": "a logical message (op m) is not a change of a row",
 }
+PASSED_OVER: Final = tuple(_OTHER_OPERATIONS)
+"""The operations that :func:`change_message` passes over."""
 _ADDED_PREFIX: Final = "__"
 """The prefix of the fields that a flattened event has besides the fields of its row."""
 _SOURCE_PREFIX: Final = "source_"
-_TABLE: Final = ("db", "schema", "table", "collection")
+TABLE: Final = ("db", "schema", "table", "collection")
+"""The fields of ``source`` that name a table."""
 _JSON: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -142,12 +152,12 @@ class DebeziumMapping(MessageMapping):
             raise MappingError(
                 "the record has no key, since its table has no primary key; set group to a field of the row"
             )
-        table = [source[name] for name in _TABLE if isinstance(source.get(name), str)]
+        table = _table(source)
         if self.flat and not table:
             raise MappingError(
                 "the row does not name its table; configure the connector to add it (add.fields=db,table), or set group"
             )
-        return checked("group", f"{'.'.join(table)}/{_JSON.encode(_payload(decoded('key', key))).decode()}")
+        return checked("group", f"{table}/{_JSON.encode(_payload(decoded('key', key))).decode()}")
 
     def _field_group(self, event: dict[str, Any]) -> str:
         path = self.group or ""
@@ -177,7 +187,7 @@ def position_of(source: Mapping[str, Any]) -> int | None:
     """
     if "lsn" in source:
         return _number("lsn", source["lsn"], limits.REVISION)
-    if "commit_lsn" in source or "scn" in source:
+    if any(name in source for name in SEVERAL_FIELDS):
         return None
     if "ord" in source:
         seconds = _number("ts_ms", source.get("ts_ms"), 2**31 * 1000 - 1) // 1000
@@ -192,6 +202,37 @@ def position_of(source: Mapping[str, Any]) -> int | None:
         raise MappingError(f"the file is {file!r}; expected a name that ends with a dot and a number")
     packed = _number("file number", int(number[1]), 2**19 - 1) << 44
     return packed | _number("pos", source.get("pos"), 2**32 - 1) << 12 | _number("row", source.get("row"), 2**12 - 1)
+
+
+def change_message(event: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return an event that changes a row as a message of a pipeline; see :func:`inturn.spark.debezium` for DataFrames.
+
+    The message has the fields of the event, without its schema, and ``row``: the row after the change or, for a delete,
+    before it; ``table``: the names of its database, schema and table; ``position``: see :func:`position_of`, absent if
+    one number cannot hold it. They are None where the event has no usable value, so that a pipeline rejects it.
+
+    Returns:
+        None if the event is not a change of a row: a truncate, a logical message, a heartbeat, a transaction marker, a
+        schema change, or a tombstone.
+    """
+    event = event or {}
+    payload = event.get("payload")
+    if "op" not in event and "payload" in event and (payload is None or isinstance(payload, dict)):
+        beside = {name: value for name, value in event.items() if name not in ("schema", "payload")}
+        event = beside | (payload or {})
+    op, before, after = (event.get(name) for name in ("op", "before", "after"))
+    if op in PASSED_OVER or (op is None and before is None and after is None):
+        return None
+    is_change = isinstance(op, str) and op in CHANGES
+    fields = event.get("source")
+    source = {name: value for name, value in fields.items() if value is not None} if isinstance(fields, dict) else {}
+    row = before if after is None else after
+    message = {**event, "row": row if is_change else None, "table": _table(source) or None}
+    try:
+        position = position_of(source)
+    except MappingError:
+        return message | {"position": None}
+    return message if position is None else message | {"position": position if is_change else None}
 
 
 class LogSequence(NamedTuple):
@@ -221,6 +262,10 @@ def sequence_of(source: Mapping[str, Any]) -> LogSequence:
     )
 
 
+def _table(source: Mapping[str, Any]) -> str:
+    return ".".join(source[name] for name in TABLE if isinstance(source.get(name), str))
+
+
 def _source_fields(event: Any) -> dict[str, Any]:
     """Return the source of a change; refuse an event that is not a change of a row."""
     _check_change(event)
@@ -241,7 +286,7 @@ def _added_source_fields(row: Any) -> dict[str, Any]:
     # Without "source." in add.fields, ts_ms is the connector's clock, which differs when a change is sent again.
     source = {name: value for name, value in added.items() if name != "ts_ms"} | named
     op = source.get("op", "c")
-    if not isinstance(op, str) or op not in _CHANGES:
+    if not isinstance(op, str) or op not in CHANGES:
         raise MappingError(f"the op is {op!r:.100}; expected c, u, d or r")
     return source
 
@@ -259,7 +304,7 @@ def _check_change(event: Any) -> None:
         raise MappingError(
             "the event has no op: it is a heartbeat, a flattened event (set flat) or not a Debezium event"
         )
-    if op not in _CHANGES:
+    if op not in CHANGES:
         raise MappingError(_OTHER_OPERATIONS.get(op, f"the op is {op!r}; expected c, u, d or r"))
 
 

@@ -4,8 +4,9 @@
 tables, ``store`` its results without Spark. ``audit`` reports what is wrong with the order of any log; it needs no
 pipeline. ``spark.read`` and ``spark.readStream`` with ``format("inturn")`` read the log of a queue, and ``messages``
 turns its rows into a pipeline's columns. ``from_kafka`` returns the records of Kafka as such a log, and ``outputs``
-the outputs of a store, for the next pipeline. ``publish`` adds committed steps to tables that follow a store.
-``ensure_java`` finds a Java for a Spark session that you start in your own process.
+the outputs of a store, for the next pipeline. ``debezium`` turns Debezium's change events into a pipeline's columns.
+``publish`` adds committed steps to tables that follow a store. ``ensure_java`` finds a Java for a Spark session that
+you start in your own process.
 """
 
 try:
@@ -28,6 +29,7 @@ from inturn.spark.driver.read import read
 from inturn.spark.driver.step import Report, advance, batch
 from inturn.spark.driver.stream import stream
 from inturn.spark.local.java import ensure_java
+from inturn.spark.source.debezium import debezium
 from inturn.spark.source.kafka import from_kafka
 from inturn.spark.source.messages import messages, register
 from inturn.spark.source.outputs import outputs
@@ -38,6 +40,7 @@ __all__ = [
     "advance",
     "audit",
     "batch",
+    "debezium",
     "ensure_java",
     "from_kafka",
     "messages",

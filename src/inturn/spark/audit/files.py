@@ -22,6 +22,7 @@ from inturn.spark.columns.names import CORRUPT
 from inturn.spark.errors import input_errors
 from inturn.spark.local.csv import Dialect, read_csv
 from inturn.spark.local.files import format_of
+from inturn.spark.source.debezium import debezium
 
 FORMS = ("parquet", "json", "csv", "delta")
 
@@ -33,16 +34,28 @@ class LogFiles:
     Attributes:
         df: the messages; a line that cannot be read is in the column ``__inturn_corrupt_record``.
         files: files in order of arrival, if that is known; None sorts them by name.
-        kinds: types of the columns of JSON, by their paths, as Spark infers them from the values; ``df`` has all as
-            text. None: ``df`` has the types of the files.
+        inferred: messages of JSON with the types that Spark infers from the values; ``df`` has all as text. None:
+            ``df`` has the types of the files.
     """
 
     df: DataFrame
     files: list[str] | None = None
-    kinds: dict[str, str] | None = None
+    inferred: DataFrame | None = None
+
+    @property
+    def kinds(self) -> dict[str, str] | None:
+        """The inferred types of the columns, by their paths."""
+        return None if self.inferred is None else leaf_types(self.inferred)
 
 
-def read_log(spark: SparkSession, source: str, form: str | None = None, dialect: Dialect | None = None) -> LogFiles:
+def read_log(
+    spark: SparkSession,
+    source: str,
+    form: str | None = None,
+    dialect: Dialect | None = None,
+    *,
+    change_events: bool = False,
+) -> LogFiles:
     """Read a log: Parquet, JSON lines, CSV with a header, or a Delta table.
 
     Args:
@@ -50,9 +63,11 @@ def read_log(spark: SparkSession, source: str, form: str | None = None, dialect:
         source: a file, a folder or a URI.
         form: one of :data:`FORMS`; None derives it from the file names, and from ``_delta_log`` in a folder.
         dialect: dialect of CSV files.
+        change_events: whether to read Debezium's change events as :func:`inturn.spark.debezium` does.
 
     Raises:
-        InputError: if the source does not exist, its format is not known, or it cannot be read.
+        InputError: if the source does not exist, its format is not known, or it cannot be read, or it has no
+            change events.
         SetupError: if deltalake is missing for a Delta table.
     """
     form = form or ("delta" if (Path(source) / "_delta_log").is_dir() else format_of(source))
@@ -65,7 +80,9 @@ def read_log(spark: SparkSession, source: str, form: str | None = None, dialect:
         problem = "none of its lines can be read" if CORRUPT in read.df.columns else "it is empty"
         hint = "; JSON lines have one object on each line" if form == "json" else ""
         raise InputError(f"{source} has no messages: {problem}{hint}")
-    return read
+    if not change_events:
+        return read
+    return LogFiles(debezium(read.df), read.files, None if read.inferred is None else debezium(read.inferred))
 
 
 def _read(spark: SparkSession, source: str, form: str, dialect: Dialect | None) -> LogFiles:
@@ -78,7 +95,7 @@ def _read(spark: SparkSession, source: str, form: str, dialect: Dialect | None) 
     reader = spark.read.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
     inferred = reader.json(source)
     texts = _texts(inferred.schema)
-    return LogFiles(reader.schema(texts).json(source) if inferred.columns else inferred, kinds=leaf_types(inferred))
+    return LogFiles(reader.schema(texts).json(source) if inferred.columns else inferred, inferred=inferred)
 
 
 def _texts(kind: DataType) -> Any:

@@ -100,7 +100,11 @@ class ChangeEvents:
     def order_candidates(self, kinds: dict[str, str], keys: LogColumns) -> dict[str, str]:
         """Return the columns that could give an order or a time: no fields of the row, unless they are named."""
         named = (keys.order, keys.order_by, keys.epoch, keys.arrival, keys.time)
-        return {path: kind for path, kind in kinds.items() if path in named or self.row_field(path) is None}
+        return {path: kind for path, kind in kinds.items() if path in named or not self._is_of_row(path)}
+
+    def _is_of_row(self, path: str) -> bool:
+        is_added = self.root is not None and len(parts(path)) > 1 and parts(path)[0] == GROUP_FIELD  # by debezium()
+        return is_added or self.row_field(path) is not None
 
     def mapped_columns(self, keys: LogColumns) -> LogColumns:
         """Return the columns as a pipeline sees them: after the mapping, if it needs one, relative to the event."""

@@ -12,6 +12,7 @@ from inturn.spark.columns.dataframe import DDL, column_kinds, quoted, try_cast
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.errors import reason
 from inturn.spark.local.csv import CsvTable, Dialect, csv_table
+from inturn.spark.source.debezium import debezium, event_schema
 
 _ENDINGS = {
     ".parquet": "parquet",
@@ -31,6 +32,7 @@ def read_messages(
     streaming: bool = False,
     files: int | None = None,
     dialect: Dialect | None = None,
+    change_events: bool = False,
 ) -> DataFrame:
     """Read files of messages as a DataFrame: Parquet, JSON lines, or CSV with a header.
 
@@ -44,22 +46,26 @@ def read_messages(
         streaming: whether to continue with files that arrive later; the existing files define the columns.
         files: maximum number of files in a micro-batch of a stream.
         dialect: dialect of CSV files.
+        change_events: whether the files have Debezium's change events, whose changes of rows
+            :func:`inturn.spark.debezium` makes messages. Their columns are inferred, and a message type converts them.
 
     Raises:
-        InputError: if the source does not exist, or its format is not known.
+        InputError: if the source does not exist, its format is not known, or it has no change events.
     """
     form = form or format_of(source)
     if form not in ("parquet", "json", "csv"):
         raise InputError(f"--format {form!r} is not known; expected parquet, json or csv")
     options = {"columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
     schema: Any = None
-    if form == "json" and pipeline.message is not None:
+    if form == "json" and pipeline.message is not None and not change_events:
         schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in column_kinds(pipeline).items())
         schema += f", {CORRUPT} string"
     try:
         if form == "csv":
             table = csv_table(spark, source, dialect, streaming=streaming)
             options, schema = table.options, _csv_schema(spark, pipeline, source, table)
+        elif form == "json" and change_events:
+            schema = event_schema(spark.read.options(**options).json(source).schema)
         reader = spark.read.options(**options).format(form)
         df = (reader if schema is None else reader.schema(schema)).load(source)
         if streaming:
@@ -67,6 +73,8 @@ def read_messages(
             df = (follower.option("maxFilesPerTrigger", files) if files else follower).load(source)
     except Exception as error:
         raise InputError(f"cannot read {source} as {form}: {reason(error)}") from error
+    if change_events:
+        return debezium(df)
     return _typed(pipeline, df) if form == "csv" and pipeline.message is not None else df
 
 
