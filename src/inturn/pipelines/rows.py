@@ -1,9 +1,10 @@
 """Rows of messages as states: how a row is read, and how the state type is filled from it."""
 
 import datetime as dt
+import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +18,7 @@ from inturn.core.values.instant import span_text
 from inturn.core.values.states import hints_of, required
 from inturn.pipelines.options import check_paths
 
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 Flag = str | tuple[str, Any]
 """The path of a boolean, or a path and the value that it has: ``("op", "d")``."""
 
@@ -153,13 +155,17 @@ def plain(value: Any) -> Any:
     A table has nulls for absent fields, times in UTC, and one scale for all decimals of a column; a queue has none of
     these. So the engines agree only on this form.
     """
-    if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items() if item is not None}
+    if type(value) in _SCALARS:
+        return value
+    if type(value) is dict or isinstance(value, Mapping):
+        items = value.items()
+        return {name: item if type(item) in _SCALARS else plain(item) for name, item in items if item is not None}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, dt.timedelta):
         return span_text(value)
-    return value if value is None or isinstance(value, str | int | float) else plain(canonical_value(value))
+    is_enum = isinstance(value, enum.Enum)  # which may be a text or an integer too
+    return value if isinstance(value, str | int | float) and not is_enum else plain(canonical_value(value))
 
 
 def fields_of(record: Any) -> dict[str, Any]:
