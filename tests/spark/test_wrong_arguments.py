@@ -24,6 +24,8 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "df is 4; expected": lambda _: inturn.spark.messages(LEDGER, 4),  # type: ignore[arg-type]
     "df is 5; expected": lambda _: inturn.spark.from_kafka(5, MessageMapping()),  # type: ignore[arg-type]
     "mapping is 3; expected": lambda df: inturn.spark.from_kafka(df, 3),  # type: ignore[arg-type]
+    "decode is 3; expected": lambda df: inturn.spark.from_kafka(df, MessageMapping(), decode=3),  # type: ignore[arg-type]
+    "df is 6; expected": lambda _: inturn.spark.debezium(6),  # type: ignore[arg-type]
     "df is 'x'; expected": lambda _: inturn.spark.audit("x", group="account"),  # type: ignore[arg-type]
     "spark is 3; expected a SparkSession": lambda _: inturn.spark.read(3, "s", "states"),  # type: ignore[arg-type]
     "spark is 4; expected a SparkSession": lambda _: inturn.spark.outputs(4, "s"),  # type: ignore[arg-type]
