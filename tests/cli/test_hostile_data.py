@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 import inturn
 from audit_reports import full
 from hostile import HOSTILE, NO_NAMES
-from inturn.cli import app, main
+from inturn.cli import app
+from inturn.cli import run as run_command
 from inturn.cli.audit import show
 from inturn.cli.output import plain_console, print_json
 from inturn.core.pipeline.journal import Counts
@@ -386,7 +387,7 @@ def test_reports_escape_hostile_names(text: str) -> None:
         )  # type: ignore[union-attr]
         harmless(shown(lambda console: show(report, console)))
     step = Report(text, text, 1, Counts(received=1, rejected={text: 1}), 0.5)
-    harmless(shown(lambda console: console.print(main._report(step))))
+    harmless(shown(lambda console: console.print(run_command._report(step))))
 
 
 def test_the_plain_console_prints_markup_literally(capsys: pytest.CaptureFixture[str]) -> None:
