@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Account:
     balance: int = 0
     key: bytes = b"\0\xff"
     at: dt.datetime = dt.datetime(2026, 1, 1, tzinfo=UTC)
+    limit: Decimal | None = Decimal("0.50")
     by_day: dict[int, list[int]] = field(default_factory=dict)
 
 
@@ -48,6 +50,7 @@ class AccountModel(pydantic.BaseModel):
     balance: int = 0
     key: bytes = b""
     at: dt.datetime | None = None
+    limit: Decimal | None = None
     by_day: dict[int, list[int]] = {}
 
 
@@ -63,7 +66,7 @@ LEDGER = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("n
 SCHEMA = pa.schema({"account": pa.string(), "n": pa.int64(), "amount": pa.int64()})
 FIRST = [("bad", 1, 1), ("early", 2, 1), ("well", 1, 5), ("well", 2, 6), ("well", 2, 7)]
 THEN = [("bad", 2, -1), ("well", 3, 1)]
-SHOWN = {"key": "AP8=", "at": "2026-01-01T00:00:00Z"}
+SHOWN = {"key": "AP8=", "at": "2026-01-01T00:00:00Z", "limit": "0.50"}
 STATES = [
     ("bad", "failed", None, 1, 1, {"balance": 1, **SHOWN, "by_day": {"1": [1]}}),
     ("early", "waiting", None, None, 1, {"balance": 0, **SHOWN, "by_day": {}}),
@@ -168,10 +171,11 @@ def test_results_convert_to_arrow_and_pandas(results: PipelineResults) -> None:
 def test_the_fields_of_a_record_state_are_typed_columns_in_arrow_and_parquet(results: PipelineResults, at: str) -> None:
     command("states", at, "--to", "states.parquet")
     for table in (results.states().arrow(), pq.read_table("states.parquet")):
-        assert {name: str(table.schema.field(name).type) for name in ("balance", "key", "at", "by_day")} == {
+        assert {name: str(table.schema.field(name).type) for name in ("balance", "key", "at", "limit", "by_day")} == {
             "balance": "int64",
             "key": "binary",
             "at": "timestamp[us, tz=UTC]",
+            "limit": "string",
             "by_day": "string",
         }
         rows = {row["group"]: row for row in table.to_pylist()}
@@ -179,6 +183,7 @@ def test_the_fields_of_a_record_state_are_typed_columns_in_arrow_and_parquet(res
             group: (balance, b"\0\xff", "2026-01-01T00:00:00+00:00")
             for group, balance in (("bad", 1), ("early", 0), ("well", 12))
         }
+        assert {row["limit"] for row in rows.values()} == {"0.50"}
         assert json.loads(rows["well"]["by_day"]) == {"1": [5], "2": [6], "3": [1]}
     assert results.parked().pandas()["balance"].tolist() == [1, 0]
     assert "balance" not in results.outputs().arrow().schema.names
@@ -193,6 +198,8 @@ def test_state_columns_have_types_of_their_own_and_unique_names() -> None:
             "either": {"or": ["int", "str"]},
             "Error": "datetime",
             "inner": {"record": {"x": "int"}, "owed": []},
+            "price": {"or": ["Decimal", "NoneType"]},
+            "uuid": "UUID",
         },
         "owed": [],
     }
@@ -204,11 +211,14 @@ def test_state_columns_have_types_of_their_own_and_unique_names() -> None:
         ("either", None),
         ("state_Error", "datetime"),
         ("inner", None),
+        ("price", "Decimal"),
+        ("uuid", "UUID"),
     ]
+    assert {str(column.arrow_type) for column in columns[-2:]} == {"string"}
     naive, inner = "2026-01-01T00:00:00", {"x": 1}
-    unfit = {"n": 2**63, "kind": 1, "mixed": 1, "either": "x", "Error": naive, "inner": inner}
-    assert [column.value(unfit) for column in columns] == [None, None, "1", '"x"', None, '{"x":1}']
-    assert [column.value([]) for column in columns] == [None] * 6
+    unfit = {"n": 2**63, "kind": 1, "mixed": 1, "either": "x", "Error": naive, "inner": inner, "price": 1, "uuid": 1}
+    assert [column.value(unfit) for column in columns] == [None, None, "1", '"x"', None, '{"x":1}', None, None]
+    assert [column.value([]) for column in columns] == [None] * 8
     assert state_columns("dict", ()) == state_columns(None, ()) == []
 
 

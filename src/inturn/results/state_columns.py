@@ -2,7 +2,7 @@
 
 A store keeps the shape of its state type, see :func:`inturn.core.pipeline.versions.shape_of`, so the columns are the
 same in every table of a pipeline and need no look at the rows. The types are those of the table ``states`` on Spark: a
-field of a plain type has a column of that type; any other field is JSON text.
+field of a plain type has a column of that type, a ``Decimal`` or a ``UUID`` is its text, any other field is JSON text.
 """
 
 import datetime as dt
@@ -23,6 +23,8 @@ _TYPES: Final[dict[str, Any]] = {
     "bytes": bytes,
     "date": dt.date,
     "datetime": Annotated[dt.datetime, msgspec.Meta(tz=True)],
+    "Decimal": str,
+    "UUID": str,
 }
 """The types of a column, by their names in a shape."""
 
