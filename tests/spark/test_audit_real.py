@@ -4,15 +4,18 @@ import json
 import random
 import subprocess
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from programs.brute import expected
 from pyspark.sql import DataFrame, SparkSession
 
 import inturn
+from inturn import pipelines
 from inturn.demo import delivery, flights
 from inturn.spark import audit, batch, read
 from inturn.spark.audit.report import AuditReport, FaultKind
@@ -158,13 +161,7 @@ def test_an_audit_of_a_git_history_finds_its_revision_column(
 def test_the_pipeline_proposed_for_a_disordered_git_history_gives_the_git_tree(
     spark: SparkSession, changes: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    chance = random.Random(5)
-    log = [dict(change) for change in changes]
-    for _ in range(len(log) // 10):
-        index = chance.randrange(len(log))
-        log.insert(chance.randint(index + 1, len(log)), dict(log[index]))
-    for _ in range(len(log) // 10):
-        log.insert(chance.randrange(len(log)), log.pop(chance.randrange(len(log))))
+    log = disordered(changes)
     truth, missing = expected(log, "path", "revision", "blob", "at")
     assert not missing
     assert min(truth["duplicate"], truth["late"]) > 10
@@ -175,11 +172,46 @@ def test_the_pipeline_proposed_for_a_disordered_git_history_gives_the_git_tree(
     batch(pipeline, _frame(spark, log), store=tmp_path / "store")
     rows = read(spark, tmp_path / "store", "states").collect()
     states = {row.group: json.loads(row.state)["blob"] for row in rows}
-    tree = {
-        path: about.split(" ")[2]
-        for about, path in (line.split("\t") for line in _git("ls-tree", "-r", "HEAD").splitlines())
-    }
-    assert {path: blob for path, blob in states.items() if set(blob) != {"0"}} == tree
+    assert {path: blob for path, blob in states.items() if set(blob) != {"0"}} == git_tree()
+
+
+@dataclass
+class Blob:
+    blob: str | None = None
+    is_deleted: bool = False
+
+
+def test_latest_of_a_disordered_git_history_is_the_git_tree_as_a_delta_table(
+    spark: SparkSession, changes: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    files = pipelines.latest(
+        "files", group="path", order=inturn.Monotone("revision"), is_deleted=("blob", "0" * 40), state=Blob
+    )
+    log = disordered(changes)
+    size = len(log) // 3 + 1
+    for start in range(0, len(log), size):
+        batch(files, _frame(spark, log[start : start + size]), store=tmp_path / "store", states_format="delta")
+    table = DeltaTable(str(tmp_path / "store" / "states")).to_pyarrow_table().to_pylist()
+    assert {row["group"]: row["blob"] for row in table if not row["is_deleted"]} == git_tree()
+    assert {row["group"] for row in table} == {change["path"] for change in changes}
+
+
+def disordered(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the log with a tenth of the changes twice, and a tenth at another place."""
+    chance = random.Random(5)
+    log = [dict(change) for change in changes]
+    for _ in range(len(log) // 10):
+        index = chance.randrange(len(log))
+        log.insert(chance.randint(index + 1, len(log)), dict(log[index]))
+    for _ in range(len(log) // 10):
+        log.insert(chance.randrange(len(log)), log.pop(chance.randrange(len(log))))
+    return log
+
+
+def git_tree() -> dict[str, str]:
+    """Return the blob of each file of the last commit."""
+    lines = (line.split("\t") for line in _git("ls-tree", "-r", "HEAD").splitlines())
+    return {path: about.split(" ")[2] for about, path in lines}
 
 
 def test_an_audit_of_a_git_history_names_the_missing_changes(
