@@ -14,6 +14,7 @@ import reprlib
 import uuid
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from inturn.core.errors import InputError
@@ -90,10 +91,15 @@ def _decimal(value: Decimal) -> str:
 def field_names(record: type) -> tuple[str, ...] | None:
     """Return the fields of a dataclass, a ``msgspec.Struct`` type or a model, in order; None for any other type."""
     if dataclasses.is_dataclass(record):
-        return tuple(field.name for field in dataclasses.fields(record))
+        return _dataclass_fields(record)
     # A Struct is recognised by its attribute, so that core needs only the standard library.
     names: tuple[str, ...] | None = getattr(record, "__struct_fields__", None)
     return tuple(record.__pydantic_fields__) if names is None and is_model(record) else names  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1024)
+def _dataclass_fields(record: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(record))
 
 
 def is_model(record: object) -> bool:

@@ -220,8 +220,7 @@ class Kernel:
 
     def _row_by_row(self, chunk: Chunk, opened: list[OpenGroup]) -> None:
         rising = self._rising(chunk) if self._pipeline.order.only_rises else None
-        if rising is None:
-            chunk.compute_digests(range(len(chunk.messages)))
+        chunk.compute_digests(range(len(chunk.messages)) if rising is None else _rows_to_compare(chunk, rising))
         for index, group in enumerate(opened):
             first, end = int(chunk.starts[index]), int(chunk.starts[index + 1])
             self._switch(group)
@@ -253,7 +252,6 @@ class Kernel:
 
         def advance(done: Sequence[int]) -> None:
             remembered = done[-limits.REMEMBERED_REVISIONS :]
-            chunk.compute_digests(remembered)
             timeline.advance((int(chunk.positions[row]), chunk.digest_of(row)) for row in remembered)
 
         self._apply(chunk, group, rows, advance)
@@ -377,3 +375,10 @@ class Kernel:
             timeline.advance(len(done), b"".join(chunk.digest_of(row)[:MARK_BYTES] for row in remembered))
 
         return self._apply(chunk, group, rows, advance)
+
+
+def _rows_to_compare(chunk: Chunk, rising: Flags) -> list[int]:
+    """Return the rows whose digests a timeline compares or remembers: all, or the last ones of a group that rises."""
+    starts, ends = chunk.starts[:-1], chunk.starts[1:]
+    starts = np.where(rising, np.maximum(starts, ends - limits.REMEMBERED_REVISIONS), starts)
+    return [row for start, end in zip(starts.tolist(), ends.tolist(), strict=True) for row in range(start, end)]
