@@ -2,6 +2,7 @@
 
 import datetime as dt
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -45,6 +46,7 @@ ROWS = st.none() | st.fixed_dictionaries(
     {"owner": st.sampled_from(["ann", "ben", None]), "balance": st.sampled_from(["1.1", "2"])},
     optional={"opened": st.sampled_from(["2024-05-01", None]), "note": st.sampled_from(["long text", PLACEHOLDER])},
 )
+LATEST: Row = {"name": "a", "group": "id", "order": Monotone("n")}
 LOGS = st.lists(ROWS, min_size=1, max_size=8)
 
 
@@ -288,6 +290,40 @@ def test_a_change_without_row_or_time_parks_its_group(message: Row, error: str) 
     assert error in result.errors["a"]
 
 
+@pytest.mark.parametrize(
+    ("make", "arguments", "error"),
+    [
+        (pipelines.latest, {"row": "aftr"}, "no field 'aftr' in the message; existing fields: id, n, op, after, gone"),
+        (pipelines.latest, {"row": "after.row"}, "no field 'after.row'"),
+        (pipelines.latest, {"row": "after", "is_deleted": "delted"}, "no field 'delted'"),
+        (pipelines.latest, {"row": "after", "is_deleted": ("opp", "d")}, "no field 'opp'"),
+        (
+            pipelines.latest,
+            {"is_deleted": "gone"},
+            r"gone is 'true'; expected a boolean, or is_deleted=\('gone', 'true'\)",
+        ),
+        (pipelines.latest, {"is_deleted": "n"}, "n is 1; expected a boolean"),
+        (pipelines.history, {"row": "after", "time": "att"}, "no field 'att'"),
+        (pipelines.phantom, {"part": "sorce", "parts": ["x"]}, "no field 'sorce'"),
+    ],
+)
+def test_a_wrong_path_or_mark_parks_the_group_and_deletes_nothing(
+    make: Callable[..., Any], arguments: Row, error: str
+) -> None:
+    message = {"id": "a", "n": 1, "op": "u", "after": {"owner": "ann"}, "gone": "true"}
+    result = make(**{**LATEST, **arguments}).replay([message])
+    assert result.states == {"a": {}}
+    assert re.search(error, result.errors["a"]), result.errors["a"]
+
+
+def test_a_null_is_a_delete_by_its_row_and_none_by_its_flag() -> None:
+    by_row = pipelines.latest(**LATEST, row="change.after")
+    log: list[Row] = [{"id": "a", "n": 1, "change": None}, {"id": "b", "n": 1, "change": {"after": None}}]
+    assert by_row.replay(log).states == {"a": {"is_deleted": True}, "b": {"is_deleted": True}}
+    by_flag = pipelines.latest(**LATEST, is_deleted="gone")
+    assert by_flag.replay([{"id": "a", "n": 1, "gone": None}]).states == {"a": {"id": "a", "n": 1}}
+
+
 @dataclass
 class Owed:
     owner: str
@@ -308,9 +344,6 @@ class Renamed(msgspec.Struct, rename="camel"):
     is_deleted: bool = False
 
 
-LATEST: Row = {"name": "a", "group": "id", "order": Monotone("n")}
-
-
 @pytest.mark.parametrize(
     ("make", "arguments", "error"),
     [
@@ -319,7 +352,14 @@ LATEST: Row = {"name": "a", "group": "id", "order": Monotone("n")}
         (pipelines.latest, {"is_deleted": 5}, r"latest\(is_deleted=5\); expected the path of a boolean"),
         (pipelines.latest, {"is_deleted": ("", 1)}, r"latest\(is_deleted=''\)"),
         (pipelines.latest, {"state": Owed}, r"latest\(state=Owed\): the field 'owner' has no default"),
-        (pipelines.latest, {"state": Unflagged}, r"latest\(state=Unflagged\) has no field 'is_deleted'"),
+        (
+            pipelines.latest,
+            {"state": Unflagged},
+            r"latest\(state=Unflagged\) has no field 'is_deleted'; .* is_deleted: bool = False",
+        ),
+        (pipelines.latest, {"rwo": "after"}, "latest has no option 'rwo'; existing options: name, .* row, .* upgrade"),
+        (pipelines.count, {"handler": len}, "count has no option 'handler'"),
+        (pipelines.phantom, {"part": "s", "parts": ["x", "y", "x"]}, "names a part twice"),
         (pipelines.latest, {"state": Misflagged}, "expected is_deleted: bool = False"),
         (pipelines.latest, {"state": Renamed}, "renames its fields"),
         (pipelines.latest, {"state": int}, "expected dict, a dataclass"),

@@ -11,7 +11,7 @@ import pytest
 from programs import later, workshop
 from pyspark.sql import SparkSession
 
-from inturn import Gapless, Pipeline
+from inturn import Gapless, Pipeline, pipelines
 from inturn.core.errors import SetupError
 from inturn.spark import pickling
 from waiting import PROGRAM_S
@@ -40,6 +40,18 @@ def on_a_worker(pipeline: Pipeline, code: str) -> None:
         timeout=PROGRAM_S,
     )
     assert run.returncode == 0, run.stderr.decode()
+
+
+def test_a_ready_made_pipeline_fills_a_pickled_dataclass_with_a_default_factory() -> None:
+    on_a_worker(
+        pipelines.latest("shelves", group="group", order=Gapless("revision"), row="after", state=workshop.Shelf),
+        """
+        Shelf = pipeline.state
+        for after, expected in ((None, Shelf(is_deleted=True)), ({"marks": ["a"]}, Shelf(marks=["a"]))):
+            message = {"group": "a", "revision": 1, "after": after}
+            assert pipeline.handler(Shelf(), message) == (expected, [])
+        """,
+    )
 
 
 def test_a_pickled_dataclass_keeps_defaults_methods_and_enum() -> None:

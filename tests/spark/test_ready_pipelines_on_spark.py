@@ -74,6 +74,7 @@ DICTS: dict[str, Pipeline[Any, Any, Any]] = {
     "latest": pipelines.latest("latest", group="id", order=Monotone("n"), row="after", is_deleted=("op", "d")),
     "typed latest": pipelines.latest("typed", row="after", state=Holder, **GROUP),
     "history": pipelines.history("history", row="after", time="at", **GROUP),
+    "count": pipelines.count("count", **GROUP),
     "sum": pipelines.sum("sum", field="amount", **GROUP),
     "phantom": pipelines.phantom("phantom", group="id", order=Arrival(), part="source", parts=PARTS, id="key"),
 }
@@ -112,6 +113,15 @@ def test_all_four_engines_agree_on_typed_messages(spark: SparkSession, case: str
     ]
     result = same(TYPED[case], disorder(clean, seed=3), engines=ALL, seed=1, spark=spark)
     assert set(result.statuses.values()) == {"open"}
+
+
+def test_a_wrong_path_parks_all_groups_on_spark_and_deletes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = pipelines.latest("holders", group="id", order=Monotone("n"), row="aftr")
+    df = spark.createDataFrame([("a", 1, ("ann",)), ("b", 1, None)], "id string, n bigint, after struct<owner string>")
+    inturn.spark.batch(pipeline, df, store=str(tmp_path / "store"))
+    rows = inturn.spark.read(spark, str(tmp_path / "store"), "parked").collect()
+    assert sorted(row.group for row in rows) == ["a", "b"]
+    assert all("no field 'aftr' in the message; existing fields: id, n, after" in row.error for row in rows)
 
 
 def test_latest_with_a_record_type_has_typed_columns_in_delta(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from typing import Any, Unpack
 
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Order
-from inturn.core.values import path
 from inturn.core.values.unavailable import merged
-from inturn.pipelines.options import PipelineOptions
-from inturn.pipelines.rows import Flag, RowHandler, check_state, complete, fields_of, flag_of, plain
+from inturn.pipelines.options import PipelineOptions, pipeline_of
+from inturn.pipelines.rows import Flag, RowHandler, check_state, complete, fields_of, flag_of, value_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +43,10 @@ def latest(
         name: name of the pipeline.
         group: path of the group, such as the key of the row.
         order: the order of the changes.
-        row: path of the row in a message, such as ``after``; None: the message itself. A null row is a delete.
-        is_deleted: path of a boolean that marks a delete, or a path and the value that marks it: ``("op", "d")``.
+        row: path of the row in a message, such as ``after``; None: the message itself. A null row is a delete. A
+            message that has no such field parks its group.
+        is_deleted: path of a boolean that marks a delete, or a path and the value that marks it: ``("op", "d")``. A
+            null marks none. A message that has no such field, or no boolean in it, parks its group.
         state: ``dict``, whose values are JSON values; or a dataclass, Struct or model, whose fields are filled from the
             fields of the row. It needs a field ``is_deleted: bool = False``, and a default for each field. A field
             ``is_deleted`` of the row is not copied.
@@ -56,7 +57,7 @@ def latest(
     """
     handler = LatestRow(state=state, row=row, is_deleted=flag_of("latest", is_deleted))
     check_state("latest", handler, ["is_deleted"], "is_deleted")
-    pipeline = Pipeline(name=name, group=group, order=order, handler=handler, state=state, **options)
+    pipeline = pipeline_of(latest, options, name=name, group=group, order=order, handler=handler, state=state)
     return complete(pipeline, handler, "latest", paths={})
 
 
@@ -69,7 +70,7 @@ class RowVersions(RowHandler):
     def __call__(self, state: Any, message: Any) -> tuple[Any, list[Any]]:
         """Return the current version, and the version that ends with the message."""
         before, row = fields_of(state), self.row_of(message)
-        time = plain(path.value_at(message, self.time))
+        time = value_of(message, self.time)
         if time is None:
             raise ValueError(f"{self.time} is null; expected the time of the change")
         old = before.get("row") if before.get("is_current") else None
@@ -111,10 +112,12 @@ def history(
         name: name of the pipeline.
         group: path of the group, such as the key of the row.
         order: the order of the changes. A message that the order rejects as stale or late makes no version.
-        time: path of the time from which a version is valid. A message without it parks its group.
+        time: path of the time from which a version is valid. A message without it parks its group. It is not compared:
+            if the clock of the source goes back, so do ``valid_from`` and ``valid_to``.
         row: path of the row in a message, such as ``after``; None: the message without ``time``, ``is_deleted`` and the
             fields that place it. A null row is a delete.
         is_deleted: path of a boolean that marks a delete, or a path and the value that marks it: ``("op", "d")``.
+            Absent fields are as in :func:`latest`.
         state: ``dict``, whose values are JSON values; or a dataclass, Struct or model with the fields ``valid_from``,
             ``row`` (such as a dataclass, or None) and ``is_current: bool = False``, each with a default.
         options: further options of :class:`inturn.Pipeline`.
@@ -124,5 +127,5 @@ def history(
     """
     handler = RowVersions(state=state, row=row, is_deleted=flag_of("history", is_deleted), time=time)
     check_state("history", handler, ["valid_from", "row", "is_current"], "is_current")
-    pipeline = Pipeline(name=name, group=group, order=order, handler=handler, state=state, **options)
+    pipeline = pipeline_of(history, options, name=name, group=group, order=order, handler=handler, state=state)
     return complete(pipeline, handler, "history", paths={"time": time}, left_out=(time,))

@@ -1,5 +1,6 @@
 """The options and the checks that all ready-made pipelines share."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
@@ -21,6 +22,21 @@ class PipelineOptions(TypedDict, total=False):
     on_invalid: Literal["reject", "fail"]
     version: int
     upgrade: Callable[[Any, int], Any] | None
+
+
+def pipeline_of(
+    function: Callable[..., Pipeline[Any, Any, Any]], options: Mapping[str, Any], **fields: Any
+) -> Pipeline[Any, Any, Any]:
+    """Return a pipeline with the fields that a function sets, and the options that its user has given.
+
+    Raises:
+        PipelineError: if an option does not exist, or its value is not valid.
+    """
+    if unknown := [name for name in options if name not in PipelineOptions.__annotations__]:
+        own = [name for name in inspect.signature(function).parameters if name != "options"]
+        existing = ", ".join([*own, *PipelineOptions.__annotations__])
+        raise PipelineError(f"{function.__name__} has no option {unknown[0]!r}; existing options: {existing}")
+    return Pipeline(**fields, **options)
 
 
 def check_paths(pipeline: Pipeline[Any, Any, Any], function: str, paths: Mapping[str, object]) -> None:

@@ -7,9 +7,8 @@ from typing import Any, Unpack
 from inturn.core.errors import PipelineError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Arrival, Order
-from inturn.core.values import path
-from inturn.pipelines.options import PipelineOptions
-from inturn.pipelines.rows import RowHandler, check_state, complete, fields_of, plain
+from inturn.pipelines.options import PipelineOptions, pipeline_of
+from inturn.pipelines.rows import RowHandler, check_state, complete, fields_of, value_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +20,7 @@ class PartAssembler(RowHandler):
 
     def __call__(self, state: Any, message: Any) -> tuple[Any, list[Any]]:
         """Return the record with the fields of the message, and the record as an output once it is complete."""
-        part = plain(path.value_at(message, self.part))
+        part = value_of(message, self.part)
         if part not in self.parts:
             return state, []
         record = {name: fields for name, fields in fields_of(state).items() if fields is not None}
@@ -51,7 +50,8 @@ def phantom(
     Args:
         name: name of the pipeline.
         group: path of the group: what the messages are about.
-        part: path of the field with the name of the part that a message belongs to, such as ``source``.
+        part: path of the field with the name of the part that a message belongs to, such as ``source``. A message that
+            has no such field parks its group.
         parts: the names of the parts of a complete record.
         order: the order of the messages; ``Arrival()`` needs ``id=``.
         row: path of the fields in a message; None: the message without ``part`` and the fields that place it.
@@ -64,7 +64,9 @@ def phantom(
     """
     if isinstance(parts, str) or not parts or not all(isinstance(each, str) and each for each in parts):
         raise PipelineError(f"phantom(parts={parts!r}); expected the names of the parts, such as ('payments', 'stock')")
+    if len(set(parts)) < len(parts):
+        raise PipelineError(f"phantom(parts={parts!r}) names a part twice; expected each part once")
     handler = PartAssembler(state=state, row=row, part=part, parts=tuple(parts))
     check_state("phantom", handler, handler.parts)
-    pipeline = Pipeline(name=name, group=group, order=order, handler=handler, state=state, **options)
+    pipeline = pipeline_of(phantom, options, name=name, group=group, order=order, handler=handler, state=state)
     return complete(pipeline, handler, "phantom", paths={"part": part}, left_out=(part,))

@@ -47,18 +47,23 @@ class RowHandler:
         """Return the row of a message without its null fields; None if the message is a delete.
 
         Raises:
-            ValueError: if the value at the path of the row has no fields.
+            ValueError: if the message has no field at a path, or the value there is neither a row nor a mark.
         """
-        if self.is_deleted is not None:
-            name, value = self.is_deleted
-            if plain(path.value_at(message, name)) == value:
-                return None
+        if self.is_deleted is not None and self._is_delete(message, *self.is_deleted):
+            return None
         for name in self.left_out:
             message = path.without(message, path.parts(name))
-        row = plain(message if self.row is None else path.value_at(message, self.row))
+        row = plain(message) if self.row is None else value_of(message, self.row)
         if row is not None and type(row) is not dict:
             raise ValueError(f"{self.row} is {row!r:.100}; expected a row, which is an object with fields")
         return row
+
+    @staticmethod
+    def _is_delete(message: Any, name: str, mark: Any) -> bool:
+        value = value_of(message, name)
+        if mark is True and value is not None and type(value) is not bool:
+            raise ValueError(f"{name} is {value!r:.100}; expected a boolean, or is_deleted=({name!r}, {value!r:.100})")
+        return bool(value == mark)
 
     def made(self, values: Mapping[str, Any]) -> Any:
         """Return a state with these fields; the others have their defaults.
@@ -140,13 +145,27 @@ def check_state(function: str, handler: RowHandler, fields: Collection[str], fla
         raise PipelineError(msg)
     shown = f"{function}(state={state.__name__})"
     if absent := [name for name in fields if name not in names]:
-        raise PipelineError(f"{shown} has no field {absent[0]!r}; expected the fields {', '.join(fields)}")
+        expected = ", ".join(f"{name}: bool = False" if name == flag else name for name in fields)
+        raise PipelineError(f"{shown} has no field {absent[0]!r}; expected the fields {expected}")
     if getattr(state, "__struct_encode_fields__", names) != names:
         raise PipelineError(f"{shown} renames its fields; expected a Struct without rename")
     if owed := sorted(required(state)):
         raise PipelineError(f"{shown}: the field {owed[0]!r} has no default; give each field a default")
     if flag is not None and hints_of(state)[flag] is not bool:
         raise PipelineError(f"{shown}: the field {flag!r} is not a bool; expected {flag}: bool = False")
+
+
+def value_of(message: Any, name: str) -> Any:
+    """Return the value at a path as JSON values; None if it is null.
+
+    Raises:
+        ValueError: if the message has no such field, so that a wrong path does not read as nulls.
+    """
+    value = plain(path.value_at(message, name))
+    if value is None and path.is_absent(message, name):
+        fields = ", ".join(map(str, fields_of(message)))
+        raise ValueError(f"no field {name!r} in the message; existing fields: {fields:.200}")
+    return value
 
 
 def plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from inturn.core.errors import PipelineError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Order
 from inturn.core.values import path
-from inturn.pipelines.options import PipelineOptions, check_paths
+from inturn.pipelines.options import PipelineOptions, check_paths, pipeline_of
 
 _EXACT: Final = decimal.Context(prec=38, traps=[decimal.Inexact, decimal.InvalidOperation])
 """Decimals of up to 38 digits, as many as a column of a table has; a sum that needs more raises."""
@@ -107,7 +107,7 @@ def count(name: str, *, group: str, order: Order, **options: Unpack[PipelineOpti
     Raises:
         PipelineError: if an argument is not valid.
     """
-    return Pipeline(name=name, group=group, order=order, handler=Counter(), state=MessageCount, **options)
+    return pipeline_of(count, options, name=name, group=group, order=order, handler=Counter(), state=MessageCount)
 
 
 def sum(  # noqa: A001 - pipelines.sum, as SQL names it
@@ -122,7 +122,7 @@ def sum(  # noqa: A001 - pipelines.sum, as SQL names it
     """Return a pipeline that sums a field over the messages of each group; a duplicate is not added.
 
     The state is ``{"sum": x, "count": n}``, where ``n`` is the number of the values. As in SQL, a null is not a value:
-    it is not counted, and the sum of no values is null.
+    it is not counted, and the sum of no values is null. An absent field is as a null.
 
     Args:
         name: name of the pipeline.
@@ -140,6 +140,6 @@ def sum(  # noqa: A001 - pipelines.sum, as SQL names it
     if number not in _STATES:
         raise PipelineError(f"sum(number={number!r}); expected int, float or Decimal")
     handler = Adder(field, number)
-    pipeline = Pipeline(name=name, group=group, order=order, handler=handler, state=_STATES[number], **options)
+    pipeline = pipeline_of(sum, options, name=name, group=group, order=order, handler=handler, state=_STATES[number])
     check_paths(pipeline, "sum", {"field": field})
     return pipeline

@@ -76,8 +76,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type(msgspec.Struct)) and cloudpickle.cloudpickle._should_pickle_by_reference(obj) is False:
             return _reduce_struct(obj)
+        # Both are compared by identity, which pickle loses for MISSING, and Spark 3.5's cloudpickle for the others.
+        if obj is dataclasses.MISSING:
+            return getattr, (dataclasses, "MISSING")
         if isinstance(obj, dataclasses._FIELD_BASE):  # type: ignore[attr-defined]
-            return getattr, (dataclasses, obj.name)  # compared by identity, which Spark 3.5's cloudpickle loses
+            return getattr, (dataclasses, obj.name)
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > _STATE and reduced[_STATE]:
             reduced[_STATE][0].pop(_CACHE, None)

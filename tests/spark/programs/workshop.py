@@ -68,6 +68,14 @@ class Purse:
 
 
 @dataclass
+class Shelf:
+    """A dataclass for ``pipelines.latest``, with a default that is created for each."""
+
+    marks: list[str] = field(default_factory=list)
+    is_deleted: bool = False
+
+
+@dataclass
 class Owner:
     """A dataclass that holds such a dataclass."""
 

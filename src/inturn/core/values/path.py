@@ -52,6 +52,17 @@ def value_at(content: Any, path: str) -> Any:
     return content
 
 
+def is_absent(content: Any, path: str) -> bool:
+    """Return whether a mapping or record lacks a field, or an outer field of it; none is absent within a null."""
+    for part in parts(path):
+        if content is None:
+            return False
+        if part not in (content if isinstance(content, Mapping) else field_names(type(content)) or ()):
+            return True
+        content = _field(content, part)
+    return False
+
+
 def reader(paths: Sequence[str | None], absent: Any) -> Callable[[Any], list[Any]]:
     """Return a function that reads the values at paths like :func:`value_at`; ``absent`` where a path is None."""
     names = [None if path is None else parts(path) for path in paths]
