@@ -1,11 +1,13 @@
 """A change event as a message of a pipeline: the row, its table and its position, from every connector."""
 
+import re
 from typing import Any
 
 import pytest
 
 import inturn
 from ingest.envelopes import IN_SEVERAL, PASSED_OVER, POSITIONS, Event
+from inturn.core.errors import InputError
 from inturn.ingest.debezium import POSITION_FIELDS, change_message
 
 
@@ -30,9 +32,21 @@ def test_an_event_that_changes_no_row_is_passed_over(event: Event | None) -> Non
     assert change_message({"schema": None, "payload": event}) is None
 
 
+@pytest.mark.parametrize("event", [[1], [], "c", b"{}", 5, 0], ids=repr)
+def test_a_value_that_is_no_object_is_refused(event: Any) -> None:
+    with pytest.raises(InputError, match=rf"event is {re.escape(repr(event))}; expected .* as a dict, .* None for a"):
+        change_message(event)
+
+
 @pytest.mark.parametrize(
     "event",
-    [{"op": "u"}, {"op": "u", "after": {"id": 1}, "source": 5}, {"op": {}, "after": {"id": 1}}, {"after": {"id": 1}}],
+    [
+        {"op": "u"},
+        {"op": "u", "after": {"id": 1}, "source": 5},
+        {"op": {}, "after": {"id": 1}},
+        {"after": {"id": 1}},
+        {"payload": []},
+    ],
     ids=str,
 )
 def test_an_unusable_change_stays_and_is_rejected_by_a_pipeline(event: Event) -> None:

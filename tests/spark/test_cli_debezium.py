@@ -11,9 +11,11 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from ingest.envelopes import PASSED_OVER, Event
+from inturn import Monotone, Pipeline
 from inturn.cli import app
-from inturn.spark import read
+from inturn.spark import read, stream
 from inturn.spark.columns.names import CORRUPT
+from inturn.spark.local.files import read_messages
 
 MIRROR = """
 from dataclasses import dataclass
@@ -42,6 +44,13 @@ def apply_typed(state, change):
 
 typed = Pipeline(name="typed", group="row.id", order=Monotone("position"), handler=apply_typed, message=Change)
 """
+
+
+def apply(state: Event, event: Event) -> tuple[Event, list[Any]]:
+    return {"v": None if event["op"] == "d" else event["row"]["v"]}, []
+
+
+MIRRORED = Pipeline(name="mirrored", group="row.id", order=Monotone("position"), handler=apply)
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +147,26 @@ def test_a_stream_that_began_with_inserts_reads_later_deletes(spark: SparkSessio
     assert json.loads(rejected.message)[CORRUPT] == "oops"
     late = {key for key, value in states(spark, at("s")).items() if value != table[key]}
     assert not late
+
+
+@pytest.mark.parametrize("first", ["flat", "wrapped", "both"])
+def test_a_stream_reads_both_forms_whichever_its_first_files_have(spark: SparkSession, first: str) -> None:
+    events, table = changes()
+    log: dict[str, list[Any]] = {
+        "flat": events[::2],
+        "wrapped": [{"schema": {"type": "struct"}, "payload": event} for event in events[1::2]],
+    }
+    begun = [log["flat"].pop(), log["wrapped"].pop()] if first == "both" else log.pop(first)
+    later = [line for lines in log.values() for line in lines]
+    unread = ['{"schema": null, "payload": "text"}', "oops"]
+    write(Path("log/1.jsonl"), begun)
+    df = read_messages(spark, MIRRORED, at("log"), streaming=True, change_events=True)
+    write(Path("log/2.jsonl"), [*later, *PASSED_OVER, {"schema": None, "payload": None}, "null", *unread])
+    query = stream(MIRRORED, df, store=at("s"), checkpoint=at("checkpoint"), trigger="available now")
+    assert query.awaitTermination(300)
+    rejected = read(spark, at("s"), "rejected").collect()
+    assert sorted(json.loads(row.message)[CORRUPT] for row in rejected) == sorted(unread)
+    assert states(spark, at("s")) == table
 
 
 def test_check_agrees_on_change_events(spark: SparkSession) -> None:

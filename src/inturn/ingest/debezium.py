@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 from inturn.core.override import override
 from inturn.core.queue.messages import Draft
@@ -214,14 +215,19 @@ def change_message(event: Mapping[str, Any] | None) -> dict[str, Any] | None:
     Returns:
         None if the event is not a change of a row: a truncate, a logical message, a heartbeat, a transaction marker, a
         schema change, or a tombstone.
+
+    Raises:
+        InputError: if the event is not a mapping.
     """
-    event = event or {}
+    if event is None:
+        return None
+    check_type("event", event, Mapping, "a change event as a dict, such as json.loads(line), or None for a tombstone")
     payload = event.get("payload")
-    if "op" not in event and "payload" in event and (payload is None or isinstance(payload, dict)):
-        beside = {name: value for name, value in event.items() if name not in ("schema", "payload")}
+    if event.get("op") is None and "payload" in event and (payload is None or isinstance(payload, dict)):
+        beside = {name: value for name, value in event.items() if name not in ("op", "schema", "payload")}
         event = beside | (payload or {})
-    op, before, after = (event.get(name) for name in ("op", "before", "after"))
-    if op in PASSED_OVER or (op is None and before is None and after is None):
+    op, before, after, unread = (event.get(name) for name in ("op", "before", "after", "payload"))
+    if op in PASSED_OVER or (op is None and before is None and after is None and unread is None):
         return None
     is_change = isinstance(op, str) and op in CHANGES
     fields = event.get("source")

@@ -4,7 +4,7 @@ Inferred types of JSON differ from file to file: a column of nulls is text, and 
 row has one type, in which ``before`` and ``after`` are both read.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from inturn.core.errors import InputError
 from inturn.ingest.debezium import CHANGES, LOG_POSITIONS, PASSED_OVER, ROW_COLUMNS, SEVERAL_FIELDS, TABLE
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
+_CORRUPT_SETTING: Final = "spark.sql.columnNameOfCorruptRecord"
+"""Spark's setting with the name of the column for unreadable lines."""
+_DIGITS: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+"""The format of times in JSON, with all their digits."""
 _EXPECTED: Final = (
     "expected Debezium's change events: op, source, and before or after, as columns or as fields of payload; flattened "
     "events are the rows already, with their position in __lsn: use them without debezium()"
@@ -25,7 +29,8 @@ def debezium(df: "DataFrame") -> "DataFrame":
     """Return the changes of rows in a DataFrame of Debezium's change events, as messages of a pipeline.
 
     The columns are those of the event, without its schema, and those beside it, such as an offset (but of two columns
-    with one name that of the event). Three columns are added:
+    with one name that of the event). If events are in columns of the DataFrame and in ``payload``, each row is read in
+    its form: ``payload`` if it has a value and ``op`` is null. Three columns are added:
 
     - ``row``: the row after the change or, for a delete, before it. ``before`` and ``after`` may have different types,
       as inferred from JSON; ``row`` has the fields of both.
@@ -37,10 +42,14 @@ def debezium(df: "DataFrame") -> "DataFrame":
     Truncates, logical messages, heartbeats, transaction markers, schema changes and tombstones are left out. A change
     whose row or position cannot be used stays, with null there, so that a pipeline rejects it with its content.
 
+    An unreadable line stays too: its text is in Spark's column ``_corrupt_record``, which becomes
+    ``__inturn_corrupt_record``, so that a pipeline rejects it. The line ``null`` is a tombstone.
+
     Args:
-        df: the events, batch or stream, classic Spark or Connect. Read JSON lines with the option
-            ``columnNameOfCorruptRecord`` set to ``__inturn_corrupt_record``, and a schema that has this column: without
-            it, an unreadable line is a row of nulls, like a tombstone.
+        df: the events, batch or stream, classic Spark or Connect. ``spark.read.json(…)`` has the column
+            ``_corrupt_record`` if a line is unreadable. A schema of your own needs this column, of text, and
+            ``payload`` if some events have their schema: without them such a line is a row of nulls, which is left out
+            as a tombstone.
 
     Raises:
         InputError: if the columns are not those of change events, or one has the name of an added column.
@@ -48,7 +57,7 @@ def debezium(df: "DataFrame") -> "DataFrame":
     check_dataframe(df)
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    df = _without_schema(df)
+    df = _without_schema(_with_unreadable_lines(df))
     names = df.columns
     if not ("op" in names and "source" in names and {"before", "after"} & set(names)):
         raise InputError(f"the DataFrame has the columns {column_list(df)}; {_EXPECTED}")
@@ -58,6 +67,8 @@ def debezium(df: "DataFrame") -> "DataFrame":
     op, is_known = F.col("op").cast("string"), F.lit(False)  # noqa: FBT003
     for name in ("op", "before", "after"):
         is_known |= F.col(name).isNotNull() if name in names else F.lit(False)  # noqa: FBT003
+    if (kind := type_at(df.schema, ["payload"])) is not None and kind.simpleString() == "string":  # not an event
+        is_known |= F.col("payload").isNotNull()
     kept = is_known & ~F.coalesce(op.isin(*PASSED_OVER), F.lit(False))  # noqa: FBT003
     if CORRUPT in names:  # a tombstone is the line "null"
         kept = F.coalesce(F.trim(F.col(CORRUPT)) != "null", kept)
@@ -72,58 +83,96 @@ def debezium(df: "DataFrame") -> "DataFrame":
 
 
 def event_schema(inferred: "StructType") -> "StructType":
-    """Return the columns of JSON lines with change events, in which ``before`` and ``after`` have one type.
+    """Return the columns of JSON lines with change events: as columns and in ``payload``, with one type for both.
 
-    Files that arrive later in a stream are read with the types of the first files. These may have had no delete.
+    Files that arrive later in a stream are read with the types of the first files. These may have had no delete, or no
+    event with its schema. Thus ``before`` and ``after`` have one type, and each line may have either form.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
-    def aligned(event: StructType) -> StructType:
-        kinds = {field.name: field.dataType for field in event.fields}
-        payload = kinds.get("payload")
-        if isinstance(payload, StructType) and "op" not in kinds:
-            kinds = {name: kind for name, kind in kinds.items() if name != "schema"} | {"payload": aligned(payload)}
-        elif {"before", "after"} & kinds.keys():
-            kinds |= dict.fromkeys(("before", "after"), _row_type(event))
-        return StructType([StructField(name, kind) for name, kind in kinds.items()])
+    payload = type_at(inferred, ["payload"])
+    wrapped = payload if isinstance(payload, StructType) else StructType()
+    columns = StructType([field for field in inferred.fields if field.name not in ("schema", "payload")])
+    event = cast("StructType", _merged(columns, wrapped)) if "op" in columns.names else wrapped
+    kinds = {field.name: field.dataType for field in event.fields if field.name != CORRUPT}
+    if "op" not in kinds:
+        return inferred
+    if {"before", "after"} & kinds.keys():
+        kinds |= dict.fromkeys(("before", "after"), _row_type(event))
+    event = StructType([StructField(name, kind) for name, kind in kinds.items()])
+    beside = {} if "op" in columns.names else {field.name: field.dataType for field in columns.fields}
+    kinds |= beside | {"payload": event, CORRUPT: StringType()}
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
 
-    schema = aligned(inferred)
-    return schema if CORRUPT in schema.names else schema.add(CORRUPT, StringType())
+
+def _with_unreadable_lines(df: "DataFrame") -> "DataFrame":
+    """Return the DataFrame with the text of unreadable lines in inturn's column instead of Spark's."""
+    if CORRUPT in df.columns:
+        return df
+    name = df.sparkSession.conf.get(_CORRUPT_SETTING, "_corrupt_record") or ""
+    return df.withColumnRenamed(name, CORRUPT) if name in df.columns else df
 
 
 def _without_schema(df: "DataFrame") -> "DataFrame":
-    """Return the events of a DataFrame whose column ``payload`` has them."""
+    """Return the events of a DataFrame, each from its columns or, if it has its schema, from ``payload``."""
     if type_at(df.schema, ("payload", "op")) is None:
         return df
     if "op" in df.columns:
-        raise InputError(
-            "the DataFrame has events in payload and events as columns; call debezium() for each kind, and union both"
-        )
+        df = _in_payload(df)
     names = df.select("payload.*").columns
     beside = [quoted(name) for name in df.columns if name not in ("schema", "payload", *names)]
     return df.select(*(f"payload.{quoted(name)}" for name in names), *beside)
 
 
+def _in_payload(df: "DataFrame") -> "DataFrame":
+    """Return the events of a DataFrame in ``payload``, where some rows have them in columns of their own.
+
+    A row with a value that does not fit the type of both forms becomes an unreadable line, with its content as JSON.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StructType
+
+    wrapped = df.schema["payload"].dataType
+    names = [name for name in df.select("payload.*").columns if name in df.columns]
+    flat = StructType([df.schema[name] for name in names])
+    kind = _merged(wrapped, flat)
+    is_wrapped = F.col("payload").isNotNull() & F.col("op").isNull()
+    columns = F.struct(*map(quoted, names))
+    event = F.when(is_wrapped, _converted(F.col("payload"), wrapped, kind)).otherwise(_converted(columns, flat, kind))
+    unreadable = F.when(event.isNull(), F.to_json(F.struct(*map(quoted, df.columns))))
+    if CORRUPT in df.columns:
+        unreadable = F.coalesce(F.col(CORRUPT), unreadable)
+    beside = [quoted(name) for name in df.columns if name not in ("schema", "payload", CORRUPT, *names)]
+    return df.select(event.alias("payload"), *beside, unreadable.alias(CORRUPT))
+
+
 def _row(df: "DataFrame") -> "Column":
     """Return the row after the change or else before it, in one type; null if it does not have this type."""
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import NullType, StringType, StructField, StructType
+    from pyspark.sql.types import NullType
 
     row_type = _row_type(df.schema)
-    wrapper = StructType([StructField("row", row_type), StructField(CORRUPT, StringType())])
     row = F.lit(None).cast(row_type)
     for name in ("before", "after"):
         kind = type_at(df.schema, [name])
-        if kind is None or isinstance(kind, NullType):
-            continue
-        value = F.col(name)
-        if kind.simpleString() != row_type.simpleString():
-            is_text = isinstance(kind, StringType)  # Spark reads an object into a column of text as its JSON
-            json = F.concat(F.lit('{"row":'), value, F.lit("}")) if is_text else F.to_json(F.struct(value.alias("row")))
-            read = F.from_json(json, wrapper, {"columnNameOfCorruptRecord": CORRUPT})
-            value = F.when(read[CORRUPT].isNull(), read["row"])
-        row = F.when(F.col(name).isNotNull(), value).otherwise(row)
+        if kind is not None and not isinstance(kind, NullType):
+            value = _converted(F.col(name), kind, row_type)
+            row = F.when(F.col(name).isNotNull(), value).otherwise(row)
     return row
+
+
+def _converted(value: "Column", kind: "DataType", target: "DataType") -> "Column":
+    """Return a value of one type in another; null if it does not fit."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    if kind.simpleString() == target.simpleString():
+        return value
+    is_text = isinstance(kind, StringType)  # Spark reads an object into a column of text as its JSON
+    json = F.concat(F.lit('{"it":'), value, F.lit("}")) if is_text else F.to_json(F.struct(value.alias("it")), _DIGITS)
+    wrapper = StructType([StructField("it", target), StructField(CORRUPT, StringType())])
+    read = F.from_json(json, wrapper, {"columnNameOfCorruptRecord": CORRUPT, **_DIGITS})
+    return F.when(read[CORRUPT].isNull(), read["it"])
 
 
 def _row_type(event: "StructType") -> "DataType":
