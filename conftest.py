@@ -37,7 +37,7 @@ ONLY_CI = (
 )
 WITH_SPARK = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("audit", "delta", "pipelines", "source", "spark", "testing")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("audit", "delta", "ingest", "pipelines", "source", "spark", "testing")),
 )
 
 # CliRunner builds all our commands anew for each one that it runs, which takes longer than most of them.

@@ -1,5 +1,6 @@
 """Change events of each connector, as its documentation has them, with the positions of their changes."""
 
+import json
 from typing import Any
 
 from ingest.test_debezium import D1, POSTGRES
@@ -23,6 +24,53 @@ def _postgres(op: str, lsn: Any, before: Any = None, after: Any = None, **more: 
     return {"op": op, "before": before, "after": after, "source": source, **more}
 
 
+HISTORIES = (
+    '{"op":"c","before":null,"after":{"id":3,"text":"foo"},"source":{"lsn":3,"txId":1}}',  # D2
+    '{"op":"d","before":{"id":3},"after":null,"source":{"lsn":7,"txId":1}}',
+    '{"op":"c","before":null,"after":{"id":4,"text":"hello, "},"source":{"lsn":4,"txId":2}}',
+    '{"op":"c","after":{"id":1,"n":2},"source":{"txId":86302,"sequence":"[\\"54604320\\",\\"54604320\\"]","lsn":54604320}}',
+    '{"op":"c","after":{"id":3,"n":4},"source":{"txId":86302,"sequence":"[\\"54604320\\",\\"54604320\\"]","lsn":54604384}}',
+    '{"op":"r","after":{"id":5,"n":70},"source":{"lsn":390,"snapshot":"last"}}',  # D4
+    '{"op":"d","before":{"id":5,"n":70},"after":null,"source":{"lsn":400}}',
+    '{"op":"c","after":{"id":5,"n":510},"source":{"lsn":401}}',
+    '{"op":"r","after":{"id":6,"n":1},"source":{"lsn":23493504,"sequence":"[null,\\"23493504\\"]"}}',  # D5
+    '{"op":"u","after":{"id":6,"n":2},"source":{"lsn":500,"snapshot":"false"}}',  # D6
+    '{"op":"r","after":{"id":6,"n":2},"source":{"lsn":500,"snapshot":"true"}}',
+    '{"op":"c","after":{"id":7,"text":"hello"},"source":{"lsn":10}}',  # D7
+    '{"op":"d","before":{"id":7,"text":"hello"},"source":{"lsn":11}}',
+    '{"op":"c","after":{"id":7,"text":"hallo"},"source":{"lsn":12}}',
+    '{"op":"d","before":{"id":1},"after":null,"source":{"lsn":24024300,"txId":560}}',  # D8, D9
+    '{"op":"c","before":null,"after":{"id":2,"text":"annek@example.com"},"source":{"lsn":24024300,"txId":560}}',
+)
+"""Events of PostgreSQL from the field: interleaved transactions, equal positions, snapshots, a changed key."""
+DOCUMENTED: tuple[tuple[str, Any], ...] = (
+    (
+        (
+            '{"before":null,"after":{"id":1004,"first_name":"Anne"},"source":{"connector":"mysql","name":"server",'
+            '"ts_ms":1558965508000,"snapshot":"false","db":"inventory","table":"customers","server_id":0,"gtid":null,'
+            '"file":"mysql-bin.000003","pos":154,"row":0,"thread":7},"op":"c","ts_ms":1558965515240}'
+        ),
+        3 << 44 | 154 << 12,
+    ),
+    (
+        (
+            '{"before":null,"after":{"id":1005,"first_name":"john"},"source":{"connector":"sqlserver","name":"server1",'
+            '"ts_ms":1559729468470,"snapshot":"false","db":"testDB","schema":"dbo","table":"customers",'
+            '"change_lsn":"00000027:00000758:0003","commit_lsn":"00000027:00000758:0005","event_serial_no":1},"op":"c"}'
+        ),
+        IN_SEVERAL,
+    ),
+    (
+        (
+            '{"before":null,"after":{"id":1006,"first_name":"Anne"},"source":{"connector":"oracle","name":"server1",'
+            '"ts_ms":1520085154000,"txId":"6.28.807","scn":"2122185","commit_scn":"2122185",'
+            '"rs_id":"001234.00012345.0124","ssn":1,"snapshot":"false"},"op":"c","ts_ms":1532592105975}'
+        ),
+        IN_SEVERAL,
+    ),
+)
+"""Events of several connectors, with the fields of their documentation."""
+
 POSITIONS: dict[str, list[tuple[Event, Any]]] = {
     "postgresql": [
         (POSTGRES, 24023128),
@@ -35,6 +83,8 @@ POSITIONS: dict[str, list[tuple[Event, Any]]] = {
         (_postgres("x", 6, after={"id": 1}), None),
         (_postgres("u", 7, {"id": 1, "amount": 4}, {"id": 1, "amount": 2.5}), 7),
     ],
+    "postgresql, D2 to D9": [(event, event["source"]["lsn"]) for event in map(json.loads, HISTORIES)],
+    "connectors": [(json.loads(text), position) for text, position in DOCUMENTED],
     "postgresql, as text": [
         (_postgres("u", lsn, after={"id": 1}), position)
         for lsn, position in (
