@@ -33,7 +33,7 @@ HISTORIES = (
     '{"op":"r","after":{"id":5,"n":70},"source":{"lsn":390,"snapshot":"last"}}',  # D4
     '{"op":"d","before":{"id":5,"n":70},"after":null,"source":{"lsn":400}}',
     '{"op":"c","after":{"id":5,"n":510},"source":{"lsn":401}}',
-    '{"op":"r","after":{"id":6,"n":1},"source":{"lsn":23493504,"snapshot":"last","sequence":"[null,\\"23493504\\"]"}}',  # D5
+    '{"op":"r","after":{"id":6,"n":1},"source":{"lsn":23493504,"sequence":"[null,\\"23493504\\"]"}}',  # D5
     '{"op":"u","after":{"id":6,"n":2},"source":{"lsn":500,"snapshot":"false"}}',  # D6
     '{"op":"r","after":{"id":6,"n":2},"source":{"lsn":500,"snapshot":"true"}}',
     '{"op":"c","after":{"id":7,"text":"hello"},"source":{"lsn":10}}',  # D7

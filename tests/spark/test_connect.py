@@ -35,6 +35,7 @@ def test_a_batch_over_spark_connect_gives_the_same_tables(spark: SparkSession, t
     for table in TABLES:
         local = [json.dumps(row.asDict(), default=str) for row in read(spark, store, table).collect()]
         assert sorted(map(json.dumps, result["tables"][table])) == sorted(local), table
+    assert result["changes"] == [[7, 5, None], [7, 5, None], [None, None, "oops"]]
     faults = {kind: count["messages"] for kind, count in result["audit"]["found"].items()}
     truth, _ = expected(messages, "account", "revision", *messages[0])
     assert faults == {"duplicate": truth["duplicate"], "late": truth["late"]} | (

@@ -9,6 +9,9 @@ from pyspark.sql import SparkSession
 
 import inturn.spark
 
+_EVENT = "op: string, after: struct<id: bigint>, source: struct<lsn: bigint>"
+CHANGES = f"struct<{_EVENT}, payload: struct<{_EVENT}>, _corrupt_record: string>"
+
 
 def main(server: str, messages: str, store: str) -> None:
     """Connect, take one step, audit the same messages, and print what is known then."""
@@ -20,7 +23,12 @@ def main(server: str, messages: str, store: str) -> None:
         for table in ("states", "outputs", "parked", "rejected", "steps")
     }
     audit = inturn.spark.audit(spark.createDataFrame(rows, DDL), group="account", order="revision")
+    event = json.dumps({"op": "c", "after": {"id": 7}, "source": {"lsn": 5}})
+    lines = spark.createDataFrame([(event,), (f'{{"schema":{{}},"payload":{event}}}',), ("oops",)], "value string")
+    read = lines.selectExpr(f"from_json(value, '{CHANGES}') as it").select("it.*")
+    changes = inturn.spark.debezium(read).select("row.id", "position", "__inturn_corrupt_record")
     summary = {
+        "changes": [list(row) for row in changes.collect()],
         "session": type(spark).__module__,
         "report": report.to_dict(),
         "tables": tables,
