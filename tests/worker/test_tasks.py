@@ -1,15 +1,19 @@
 """The states of a worker's tasks: which may begin, and what becomes of those that have ended."""
 
 from collections.abc import Iterable
+from types import SimpleNamespace
+from unittest import mock
 
 import hypothesis.strategies as st
 from hypothesis import given
 
+from clocks import Clock
 from inturn.core import limits
 from inturn.core.errors import HandlerError
 from inturn.core.pipeline.journal import Counts, Journal
 from inturn.core.queue.messages import Delivery, StoredMessage
 from inturn.store.records import StoredDecision
+from inturn.worker import tasks as tasks_module
 from inturn.worker.group_task import GroupResult, GroupTask
 from inturn.worker.tasks import WorkerTasks
 from inturn.worker.work_items import WorkResult, has_applied
@@ -126,6 +130,12 @@ def test_the_first_error_of_a_task_ends_the_worker_and_stores_the_others() -> No
 @given(st.data())
 def test_no_message_is_lost_and_no_group_has_two_tasks_that_have_begun(data: st.DataObject) -> None:
     """A walk of a worker: it receives, ends, stores, refuses, and is overtaken, in any order."""
+    clock = Clock()
+    with mock.patch.object(tasks_module, "time", SimpleNamespace(monotonic=clock.s)):
+        walk(data, clock)
+
+
+def walk(data: st.DataObject, clock: Clock) -> None:
     tasks = WorkerTasks()
     running: list[GroupTask] = []
     received, stored = 0, list[int]()
@@ -141,6 +151,7 @@ def test_no_message_is_lost_and_no_group_has_two_tasks_that_have_begun(data: st.
             running.remove(task)
             right = data.draw(st.booleans())
             end(tasks, task, applied=int(right), wrong=not right)
+        clock.forward(data.draw(st.sampled_from([0, limits.POLL_S])))
         done, given_up, error = tasks.collect(is_stopping=False, is_proved=is_proved)
         for task in done:
             match data.draw(st.sampled_from(["store", "store", "refuse", "overtaken", "lost"])):
