@@ -109,9 +109,15 @@ def spark() -> "Iterator[SparkSession]":
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A document's paths are relative: run it in a folder of its own, and forget the modules that it wrote there."""
+    """A document's paths are relative: run it in a folder of its own, and forget the modules that it wrote there.
+
+    It may import a module of the same name as a program that a test has loaded, such as ``ledger``.
+    """
     folder = tmp_path_factory.mktemp("document")
     with pytest.MonkeyPatch.context() as patch:
+        for name, module in list(sys.modules.items()):
+            if "." not in name and Path(getattr(module, "__file__", None) or "/").parent.name == "programs":
+                patch.delitem(sys.modules, name)
         patch.chdir(folder)
         patch.setattr(sys, "path", sys.path[:])
         yield
